@@ -36,7 +36,10 @@ func (c *conflation) popped() {
 func (q *Queue[T]) conflateLocked(it *Item[T]) (since time.Duration, conflated int) {
 	since = it.At
 	n := q.ring.n
-	longest := q.longestWaitingLocked()
+	longest := q.spared - 1 // its key has waited longest ever since
+	if longest < 0 {
+		longest = q.longestWaitingLocked()
+	}
 	spare, spareHeir := -1, -1
 	newest := newKeyset(it.Key, n)
 	defer newest.free()

@@ -246,7 +246,7 @@ func (q *Queue[T]) closeLocked() (discarded int) {
 		q.letGoLocked(q.ring.at(i), Closed)
 	}
 	q.closed = true
-	q.ring = ring[T]{}
+	q.ring.free()
 	q.bytes = 0
 	q.tail = Gap{}
 	return discarded

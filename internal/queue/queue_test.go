@@ -30,20 +30,3 @@ func TestSmoke(t *testing.T) {
 	}
 }
 
-func BenchmarkOfferTake(b *testing.B) {
-	for _, p := range Policies() {
-		b.Run(p.String(), func(b *testing.B) {
-			q := New(Config[*int]{Policy: p, Limits: Limits{1024, math.MaxInt}})
-			v := new(int)
-			dst := make([]Item[*int], 0, 16)
-			b.ReportAllocs()
-			for b.Loop() {
-				for range 16 {
-					q.Offer(Item[*int]{Value: v, Bytes: 1})
-				}
-				q.Take(dst[:0], 0, Limits{16, math.MaxInt})
-				q.Done(16, 0)
-			}
-		})
-	}
-}

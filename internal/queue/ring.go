@@ -1,15 +1,20 @@
 package queue
 
-import "time"
+import (
+	"math/bits"
+	"sync"
+	"time"
+)
 
 const (
 	minSlots = 4
 	// keepSlots is the largest ring that an empty queue holds on to: enough that
-	// a trickle of messages allocates nothing, too little to matter while idle.
+	// a trickle of messages goes nowhere for its memory, too little to matter
+	// while idle.
 	keepSlots = 8
 )
 
-// slot is one place of the ring.
+// slot is one place of the ring. An unused one is zero.
 type slot[T any] struct {
 	Item[T]
 	// since is when the key of this frame began to wait: the time of the oldest
@@ -21,6 +26,7 @@ type slot[T any] struct {
 // it fills. Index 0 is the head.
 type ring[T any] struct {
 	slots []slot[T] // length 0 or a power of two
+	box   *[]slot[T]
 	head  int
 	n     int
 }
@@ -39,10 +45,13 @@ func (r *ring[T]) push() *slot[T] {
 }
 
 func (r *ring[T]) grow() {
-	slots := make([]slot[T], max(minSlots, 2*len(r.slots)))
-	k := copy(slots, r.slots[r.head:])
-	copy(slots[k:], r.slots[:r.head])
-	r.slots, r.head = slots, 0
+	bigger := ring[T]{n: r.n}
+	bigger.borrow(max(minSlots, 2*len(r.slots)))
+	k := copy(bigger.slots, r.slots[r.head:])
+	copy(bigger.slots[k:], r.slots[:r.head])
+	clear(r.slots)
+	r.giveBack()
+	*r = bigger
 }
 
 // pop forgets the first k slots, keeping nothing of them alive.
@@ -54,9 +63,37 @@ func (r *ring[T]) pop(k int) {
 	r.n -= k
 }
 
-// shrink gives a drained ring back, unless it is small.
+// shrink gives the memory of a drained ring back, unless it is small.
 func (r *ring[T]) shrink() {
 	if r.n == 0 && len(r.slots) > keepSlots {
-		r.slots, r.head = nil, 0
+		r.giveBack()
 	}
+}
+
+// free forgets everything.
+func (r *ring[T]) free() {
+	r.pop(r.n)
+	r.giveBack()
+}
+
+// spareSlots holds slots between a burst and the next, whichever queue it
+// comes to: by the number of bits of their length. All are zero.
+var spareSlots [bits.UintSize + 1]sync.Pool
+
+func (r *ring[T]) borrow(length int) {
+	// A pool may hand out the slots of another type of frame. They are of no
+	// use here, and rare: a program has one type of frame.
+	if box, ok := spareSlots[bits.Len(uint(length))].Get().(*[]slot[T]); ok {
+		r.box, r.slots = box, *box
+		return
+	}
+	slots := make([]slot[T], length)
+	r.box, r.slots = &slots, slots
+}
+
+func (r *ring[T]) giveBack() {
+	if r.box != nil {
+		spareSlots[bits.Len(uint(len(r.slots)))].Put(r.box)
+	}
+	*r = ring[T]{}
 }
