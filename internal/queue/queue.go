@@ -69,8 +69,9 @@ func (q *Queue[T]) Fits(bytes int) bool {
 }
 
 // Take moves frames from the head of the queue to dst, in order: as many as
-// limit allows, and at least one if there is one. Frames past their TTL are
-// dropped on the way. What was taken is in flight until Done.
+// limit allows. Where dst is empty it takes at least one if there is one, so a
+// batch gathered from several queues is within its limits or one frame. Frames
+// past their TTL are dropped on the way. What was taken is in flight until Done.
 //
 // A taker goes on until a take comes back Empty; then, and only then, the next
 // offer asks for it to be woken.
@@ -86,7 +87,7 @@ func (q *Queue[T]) Take(dst []Item[T], now time.Duration, limit Limits) Taken[T]
 			t.Expired++
 			continue
 		}
-		if messages > 0 && (messages >= limit.Messages || s.Bytes > limit.Bytes-bytes) {
+		if len(t.Items) > 0 && (messages >= limit.Messages || s.Bytes > limit.Bytes-bytes) {
 			break
 		}
 		messages++
@@ -98,7 +99,7 @@ func (q *Queue[T]) Take(dst []Item[T], now time.Duration, limit Limits) Taken[T]
 	if q.ring.n == 0 {
 		t.Tail, q.tail = q.tail, Gap{}
 	}
-	if messages == 0 {
+	if messages == 0 && q.ring.n == 0 {
 		t.Empty = true
 		q.signalled = false
 		// Only now: while a taker is at work, more is likely to come.

@@ -29,4 +29,3 @@ func TestSmoke(t *testing.T) {
 		t.Logf("%v %+v last %d seq %d", p, q.Stats(200), last, seq)
 	}
 }
-

@@ -86,7 +86,8 @@ type Taken[T any] struct {
 	// nothing is queued any more, and may be all there is to tell: it comes
 	// with Empty, too.
 	Tail Gap
-	// Empty: nothing was taken; the next accepted offer asks for a wake.
+	// Empty: nothing was taken because nothing is there; the next accepted offer
+	// asks for a wake.
 	Empty bool
 }
 
