@@ -1,0 +1,122 @@
+package hub
+
+import (
+	"hubd/internal/frame"
+	"hubd/internal/metrics"
+	"hubd/internal/queue"
+)
+
+// RoomInfo describes a room for anyone who looks.
+type RoomInfo struct {
+	Room        frame.Room
+	Feed        string
+	Policy      queue.Policy
+	Position    frame.Position // zero where there is no such room now
+	Subscribers int
+	Queue       queue.Limits
+}
+
+// Info describes the room. Looking creates none.
+func (h *Hub) Info(name frame.Room) RoomInfo {
+	info := RoomInfo{Room: name}
+	feed := h.feedOf(name)
+	if r := h.find(name); r != nil {
+		pos, subs := r.members()
+		if len(subs) > 0 {
+			info.Position, info.Subscribers = pos, len(subs)
+		}
+	}
+	f := &h.feeds[feed]
+	info.Feed, info.Policy, info.Queue = f.Name, f.Policy, f.Queue
+	return info
+}
+
+// SubscriptionStats is one subscription, for operators.
+type SubscriptionStats struct {
+	*Subscription
+	queue.Stats
+}
+
+// Lost counts the frames that the subscriber did not get and was, or will be,
+// told of.
+func (s SubscriptionStats) Lost() (n uint64) {
+	for reason, dropped := range s.Dropped {
+		if queue.Reason(reason) != queue.Closed {
+			n += dropped
+		}
+	}
+	return n
+}
+
+// RoomStats is one room, for operators.
+type RoomStats struct {
+	RoomInfo
+	Queued        queue.Limits
+	Dropped       uint64 // the losses of the subscriptions of now
+	Subscriptions []SubscriptionStats
+}
+
+// Rooms returns every room that has subscribers, in no order.
+func (h *Hub) Rooms() []RoomStats {
+	var all []RoomStats
+	for _, r := range h.snapshot() {
+		if st := h.roomStats(r); st.Subscribers > 0 {
+			all = append(all, st)
+		}
+	}
+	return all
+}
+
+// Room returns the room's stats, or false where it has no subscribers.
+func (h *Hub) Room(name frame.Room) (RoomStats, bool) {
+	r := h.find(name)
+	if r == nil {
+		return RoomStats{}, false
+	}
+	st := h.roomStats(r)
+	return st, st.Subscribers > 0
+}
+
+func (h *Hub) roomStats(r *room) RoomStats {
+	pos, subs := r.members()
+	f := &h.feeds[r.feed]
+	st := RoomStats{RoomInfo: RoomInfo{Room: r.name, Feed: f.Name, Policy: f.Policy, Position: pos, Subscribers: len(subs), Queue: f.Queue}}
+	now := h.now()
+	st.Subscriptions = make([]SubscriptionStats, len(subs))
+	for i, s := range subs {
+		sub := SubscriptionStats{s, s.queue.Stats(now)}
+		st.Subscriptions[i] = sub
+		st.Queued.Messages += sub.Queued.Messages
+		st.Queued.Bytes += sub.Queued.Bytes
+		st.Dropped += sub.Lost()
+	}
+	return st
+}
+
+// State is what the metrics' collector reads at a scrape. It walks every queue
+// once, holding no lock longer than one room's list takes to copy.
+func (h *Hub) State() metrics.State {
+	st := metrics.State{Subscriptions: make([][]int, len(h.feeds)), RetainedBytes: h.ledger.Retained()}
+	for i := range st.Subscriptions {
+		st.Subscriptions[i] = make([]int, queue.NumPolicies)
+	}
+	for _, n := range h.ledger.Encoded() {
+		st.Encoded = append(st.Encoded, n)
+	}
+	now := h.now()
+	for _, r := range h.snapshot() {
+		_, subs := r.members()
+		if len(subs) > 0 {
+			st.Rooms++
+		}
+		for _, s := range subs {
+			qs := s.queue.Stats(now)
+			st.Subscriptions[r.feed][s.policy]++
+			st.DepthMessages = append(st.DepthMessages, qs.Queued.Messages)
+			st.DepthBytes = append(st.DepthBytes, qs.Queued.Bytes)
+			st.InFlight += qs.InFlight
+			st.Oldest = max(st.Oldest, qs.Oldest)
+		}
+	}
+	return st
+}
