@@ -1,0 +1,183 @@
+package server
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+// errPipeClosed is what a write gets after the close frame or a broken write.
+var errPipeClosed = errors.New("nothing may be written any more")
+
+// pipe is the connection under a WebSocket: the library reads from it and
+// writes its control frames to it, and the connection's writer writes batches
+// of whole data frames past the library. One mutex makes each write whole.
+//
+// A write that failed part-way has left half a frame on the wire, and a close
+// frame ends the stream (RFC 6455, section 5.5.1): after either, nothing is
+// written any more. The library cannot know about the writer's frames, nor the
+// writer about the library's close; the pipe knows both.
+//
+// It does not embed the TCP connection: that would promote ReadFrom, past the
+// mutex.
+type pipe struct {
+	// immutable
+	raw     net.Conn
+	tcp     *net.TCPConn // raw, where it is one; otherwise nil
+	timeout time.Duration
+	// onClose is called before a close frame of the library's own making is
+	// written, outside the mutex: the write may have to wait for a stuck one.
+	onClose func(websocket.StatusCode)
+
+	// owned by the reader
+	leftover []byte
+	scan     frameScanner
+
+	// ours is set once the server has decided the close; until then a close
+	// frame is the library's.
+	ours atomic.Bool
+	// written counts bytes that the kernel took, as a sign of life.
+	written atomic.Int64
+
+	// mu is held across one write to the socket, which ends at the write
+	// timeout or with the socket. Close does not take it: it must be able to
+	// free a stuck write.
+	mu        sync.Mutex
+	closeSent bool
+	broken    bool
+}
+
+func newPipe(raw net.Conn, leftover []byte, timeout time.Duration, onClose func(websocket.StatusCode)) *pipe {
+	p := &pipe{raw: raw, leftover: leftover, timeout: timeout, onClose: onClose}
+	p.tcp, _ = raw.(*net.TCPConn)
+	return p
+}
+
+// Read serves what the client sent right behind its handshake first.
+func (p *pipe) Read(b []byte) (n int, err error) {
+	if len(p.leftover) > 0 {
+		n = copy(b, p.leftover)
+		p.leftover = p.leftover[n:]
+		if len(p.leftover) == 0 {
+			p.leftover = nil
+		}
+	} else if n, err = p.raw.Read(b); err != nil {
+		return n, err
+	}
+	return n, p.scan.scan(b[:n])
+}
+
+// Write takes one control frame from the library. Anything else is refused:
+// data frames do not go through the library here, and if an update of it were
+// to split its control frames, this must fail loudly.
+func (p *pipe) Write(b []byte) (int, error) {
+	if !wholeControlFrame(b) {
+		return 0, errors.New("server: the WebSocket library wrote something other than one whole control frame")
+	}
+	out := b
+	isClose := b[0]&0x0f == opClose
+	if isClose && !p.ours.Load() {
+		code := websocket.StatusNoStatusRcvd
+		if len(b) >= 4 {
+			code = websocket.StatusCode(binary.BigEndian.Uint16(b[2:4]))
+			out = closeFrame(code, closeTable[causeOfCode(code)].text)
+		}
+		p.onClose(code)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, err := p.writeLocked(net.Buffers{out}); err != nil {
+		return 0, err
+	}
+	p.closeSent = isClose
+	return len(b), nil
+}
+
+const opClose = 8
+
+func wholeControlFrame(b []byte) bool {
+	return len(b) >= 2 && b[0]&0xf8 == 0x88 && int(b[1]) == len(b)-2 && b[1] <= 125
+}
+
+// closeFrame builds a close frame. Reasons of the library's own would repeat
+// what the client sent.
+func closeFrame(code websocket.StatusCode, text string) []byte {
+	b := append(make([]byte, 0, 4+len(text)), 0x80|opClose, byte(2+len(text)))
+	return append(binary.BigEndian.AppendUint16(b, uint16(code)), text...)
+}
+
+// writeFrames writes whole frames, and returns how many bytes the kernel took.
+func (p *pipe) writeFrames(bufs net.Buffers) (int64, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.writeLocked(bufs)
+}
+
+func (p *pipe) writeLocked(bufs net.Buffers) (total int64, err error) {
+	if p.closeSent || p.broken {
+		return 0, errPipeClosed
+	}
+	for {
+		// A deadline left from an earlier write would break this one.
+		if err := p.raw.SetWriteDeadline(time.Now().Add(p.timeout)); err != nil {
+			p.broken = true
+			return total, err
+		}
+		var n int64
+		if len(bufs) == 1 {
+			var k int
+			k, err = p.raw.Write(bufs[0])
+			bufs[0] = bufs[0][k:]
+			n = int64(k)
+		} else {
+			n, err = bufs.WriteTo(p.raw)
+		}
+		total += n
+		p.written.Add(n)
+		if n > 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+			continue // slow, but it reads
+		}
+		p.broken = err != nil
+		return total, err
+	}
+}
+
+// limitUnsent bounds what waits in the kernel; n below 0 leaves it unbounded.
+func (p *pipe) limitUnsent(n int) error {
+	if p.tcp == nil || n < 0 {
+		return nil
+	}
+	return limitUnsent(p.tcp, n)
+}
+
+// unsent returns the bytes that wait in the kernel, 0 where that is not known.
+func (p *pipe) unsent() int {
+	if p.tcp == nil {
+		return 0
+	}
+	return unsent(p.tcp)
+}
+
+// Close destroys the socket at once, freeing a write that is stuck in it. What
+// is still unsent is thrown away with a reset; otherwise the peer can read what
+// it was sent.
+func (p *pipe) Close() error {
+	if p.tcp != nil && unacked(p.tcp) > 0 {
+		_ = p.tcp.SetLinger(0) // fails only on a closed socket
+	}
+	return p.raw.Close()
+}
+
+// The rest of net.Conn, for the library's sake.
+
+func (p *pipe) LocalAddr() net.Addr                { return p.raw.LocalAddr() }
+func (p *pipe) RemoteAddr() net.Addr               { return p.raw.RemoteAddr() }
+func (p *pipe) SetDeadline(t time.Time) error      { return p.raw.SetDeadline(t) }
+func (p *pipe) SetReadDeadline(t time.Time) error  { return p.raw.SetReadDeadline(t) }
+func (p *pipe) SetWriteDeadline(t time.Time) error { return p.raw.SetWriteDeadline(t) }

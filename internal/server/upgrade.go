@@ -1,0 +1,284 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"hubd/internal/frame"
+	"hubd/internal/hub"
+)
+
+// Protocol is the WebSocket subprotocol of the JSON frames.
+const Protocol = "hubd.v1.json"
+
+// handshakeReason is a label of hubd_handshakes_rejected_total.
+type handshakeReason uint8
+
+const (
+	handshakeInvalid handshakeReason = iota
+	handshakeUnauthorized
+	handshakeForbidden
+	handshakeOrigin
+	handshakeHost
+	handshakeOverCapacity
+	handshakeRateLimited
+	handshakeDraining
+)
+
+// HandshakeReasons returns the labels of hubd_handshakes_rejected_total in
+// order.
+func HandshakeReasons() []string {
+	return []string{"invalid", "unauthorized", "forbidden", "origin", "host", "over_capacity", "rate_limited", "draining"}
+}
+
+func (s *Server) rejectHandshake(reason handshakeReason) {
+	s.cfg.Metrics.HandshakeRejected(int(reason))
+}
+
+// refuseHandshake counts the refusal and answers with it.
+func (s *Server) refuseHandshake(w http.ResponseWriter, r *http.Request, err error) {
+	switch hub.CodeOf(err) {
+	case hub.Draining:
+		s.rejectHandshake(handshakeDraining)
+	case hub.OverCapacity:
+		s.rejectHandshake(handshakeOverCapacity)
+	default:
+		s.rejectHandshake(handshakeInvalid)
+	}
+	s.fail(w, r, err)
+}
+
+// isUpgrade reports whether the client asks for WebSocket. The headers are
+// lists (RFC 9110, sections 7.6.1 and 7.8); whether the handshake is a valid
+// one is decided later.
+func isUpgrade(r *http.Request) bool {
+	for _, line := range r.Header.Values("Upgrade") {
+		for token := range strings.SplitSeq(line, ",") {
+			if strings.EqualFold(strings.TrimSpace(token), "websocket") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// offers reports whether the client offers our subprotocol.
+func offersProtocol(r *http.Request) bool {
+	for _, line := range r.Header.Values("Sec-WebSocket-Protocol") {
+		for token := range strings.SplitSeq(line, ",") {
+			if strings.EqualFold(strings.TrimSpace(token), Protocol) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// handleWS is /ws: a connection in no room yet.
+func (s *Server) handleWS(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case !isUpgrade(r):
+		// RFC 9110, section 15.5.22: say what to upgrade to.
+		w.Header().Set("Connection", "Upgrade")
+		w.Header().Set("Upgrade", "websocket")
+		writeProblem(w, http.StatusUpgradeRequired, &hub.Error{Detail: "open a WebSocket here, with the subprotocol " + Protocol})
+	case !offersProtocol(r):
+		s.refuseHandshake(w, r, &hub.Error{Code: hub.InvalidOption, Detail: "/ws needs the subprotocol " + Protocol})
+	default:
+		s.upgrade(w, r, nil)
+	}
+}
+
+// upgradeRoom is a WebSocket on /rooms/{room}.
+func (s *Server) upgradeRoom(w http.ResponseWriter, r *http.Request, room frame.Room) {
+	join, err := joinOf(r.URL.Query(), room)
+	if err == nil {
+		err = s.cfg.Hub.Check(room, join.Options)
+	}
+	if err != nil {
+		s.refuseHandshake(w, r, err)
+		return
+	}
+	s.upgrade(w, r, &join)
+}
+
+// joinOf reads the join of a URL's query.
+func joinOf(query url.Values, room frame.Room) (joinCommand, error) {
+	j := joinCommand{Room: room, Gaps: true}
+	if p := query.Get("policy"); p != "" {
+		if err := j.setPolicy(p); err != nil {
+			return j, err
+		}
+	}
+	for name, to := range map[string]*int{"queue_messages": &j.Options.Queue.Messages, "queue_bytes": &j.Options.Queue.Bytes} {
+		if !query.Has(name) {
+			continue
+		}
+		n, err := strconv.Atoi(query.Get(name))
+		if err != nil || n < 1 {
+			return j, errQueueLimit
+		}
+		*to = n
+	}
+	switch query.Get("gaps") {
+	case "off", "false":
+		j.Gaps = false
+	case "", "on", "true":
+	default:
+		return j, &hub.Error{Code: hub.InvalidOption, Detail: "gaps is on or off"}
+	}
+	if query.Has("after") {
+		return j, j.setAfter(query.Get("after"))
+	}
+	return j, nil
+}
+
+// upgrade makes a connection of the request, in the room of join if there is
+// one. It returns once the connection is handed over: the handler's goroutine
+// and its buffers would cost an idle connection more than all the rest.
+func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, join *joinCommand) {
+	if r.ContentLength != 0 {
+		s.refuseHandshake(w, r, &hub.Error{Code: hub.InvalidOption, Detail: "a WebSocket handshake has no body"})
+		return
+	}
+	if err := s.admit(); err != nil {
+		s.refuseHandshake(w, r, err)
+		return
+	}
+	c := &conn{
+		srv: s, id: strconv.FormatUint(s.connIDs.Add(1), 36),
+		remote: r.RemoteAddr, since: time.Now(), readerDone: make(chan struct{}),
+	}
+	h := &hijacker{ResponseWriter: w, conn: c}
+	mode := websocket.CompressionDisabled
+	if s.cfg.Compression {
+		mode = websocket.CompressionNoContextTakeover
+	}
+	ws, err := websocket.Accept(h, r, &websocket.AcceptOptions{
+		Subprotocols:       []string{Protocol},
+		InsecureSkipVerify: true, // the guard has judged the origin
+		CompressionMode:    mode,
+		OnPingReceived: func(_ context.Context, payload []byte) bool {
+			c.pingedBy(payload)
+			return false
+		},
+		OnPongReceived: func(context.Context, []byte) { c.pong() },
+	})
+	if err != nil {
+		s.unadmit()
+		s.rejectHandshake(handshakeInvalid)
+		h.explain()
+		return
+	}
+	c.start(ws, h, join)
+}
+
+// start lets a connection live that was upgraded. Its first join is made before
+// the reader runs, so that the room's answer comes first and a raw client's
+// room is there for its first message.
+func (c *conn) start(ws *websocket.Conn, h *hijacker, join *joinCommand) {
+	s := c.srv
+	c.ws, c.pipe = ws, h.pipe
+	c.json = ws.Subprotocol() != ""
+	limit := int64(s.cfg.Hub.MaxMessageBytes())
+	if c.json {
+		c.encoding = frame.EncodingJSON
+		limit = limit*maxEscaping + envelopeBytes
+	} else {
+		c.encoding = frame.EncodingRaw
+		c.rawRoom = join.Room
+	}
+	if strings.Contains(h.Header().Get("Sec-WebSocket-Extensions"), "server_no_context_takeover") {
+		c.encoding = c.encoding.Deflated()
+	}
+	ws.SetReadLimit(limit)
+	c.startPing()
+	s.register(c)
+	s.cfg.Logger.Info("connection opened", "conn", c.id, "remote", c.remote, "protocol", ws.Subprotocol())
+	if join != nil {
+		if err := c.join(*join); err != nil {
+			c.end(causeOfRefusal(err))
+		}
+	}
+	go c.read() // joined by finish
+}
+
+const (
+	// maxEscaping is how many bytes of JSON one byte of a text may need: \u0000.
+	maxEscaping = 6
+	// envelopeBytes is more than a command has beside its payload.
+	envelopeBytes = 4096
+)
+
+// hijacker is the ResponseWriter that the WebSocket library is given. It hands
+// out the connection's pipe instead of the socket, with small buffers, and
+// keeps the library's refusals from the client, who gets problem documents.
+type hijacker struct {
+	http.ResponseWriter
+	conn   *conn
+	pipe   *pipe
+	status int
+	text   bytes.Buffer
+}
+
+// The library reads control frames into the one and flushes each from the
+// other: at least 127 bytes, so that each is written at once.
+const (
+	readBufferBytes  = 512
+	writeBufferBytes = 256
+)
+
+func (h *hijacker) WriteHeader(status int) {
+	h.status = status
+	if status == http.StatusSwitchingProtocols {
+		h.ResponseWriter.WriteHeader(status)
+	}
+}
+
+func (h *hijacker) Write(b []byte) (int, error) { return h.text.Write(b) }
+
+// explain answers with what the library had against the handshake. Its text may
+// quote a header; a problem document is JSON, which quotes it safely.
+func (h *hijacker) explain() {
+	if h.status == http.StatusSwitchingProtocols {
+		return // the hijack failed: nobody can be told
+	}
+	detail := strings.TrimSpace(h.text.String())
+	if i := strings.Index(detail, ": "); i >= 0 && strings.HasPrefix(detail, "WebSocket protocol violation") {
+		detail = detail[i+2:]
+	}
+	writeProblem(h.ResponseWriter, h.status, &hub.Error{Code: hub.InvalidOption, Detail: detail[:min(len(detail), 100)]})
+}
+
+// Hijack implements http.Hijacker.
+func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	raw, rw, err := http.NewResponseController(h.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	var leftover []byte
+	if n := rw.Reader.Buffered(); n > 0 {
+		leftover = make([]byte, n)
+		if _, err := io.ReadFull(rw.Reader, leftover); err != nil {
+			return nil, nil, errors.Join(err, raw.Close())
+		}
+	}
+	h.pipe = newPipe(raw, leftover, h.conn.srv.cfg.WriteTimeout, func(code websocket.StatusCode) {
+		h.conn.end(causeOfCode(code))
+	})
+	if err := h.pipe.limitUnsent(h.conn.srv.cfg.MaxUnsentBytes); err != nil {
+		return nil, nil, errors.Join(err, raw.Close())
+	}
+	return h.pipe, bufio.NewReadWriter(bufio.NewReaderSize(h.pipe, readBufferBytes), bufio.NewWriterSize(h.pipe, writeBufferBytes)), nil
+}
