@@ -2,7 +2,11 @@ module hubd
 
 go 1.26.0
 
-require github.com/prometheus/client_golang v1.25.0
+require (
+	github.com/alecthomas/kong v1.17.0
+	github.com/prometheus/client_golang v1.25.0
+	go.yaml.in/yaml/v4 v4.0.0
+)
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
