@@ -59,7 +59,7 @@ func (c *serveCommand) build(log *slog.Logger) (*server.Server, error) {
 		DropReasons:      queue.ReasonNames(),
 		OverflowReasons:  queue.LimitNames(),
 		Encodings:        frame.Encodings(),
-		PublishReasons:   hub.RejectReasons(),
+		PublishReasons:   server.PublishReasons(),
 		Transports:       server.Transports(),
 		CloseReasons:     server.CloseReasons(),
 		CloseOutcomes:    server.CloseOutcomes(),

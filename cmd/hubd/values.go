@@ -31,6 +31,7 @@ func (p *program) mappers() []kong.Option {
 		mapper(p, parseSize),
 		mapper(p, parseCount),
 		mapper(p, parsePeriod),
+		mapper(p, parseSpeed),
 		kong.TypeMapper(reflect.TypeFor[toggle](), toggleMapper{p}),
 		kong.TypeMapper(reflect.TypeFor[choice](), choiceMapper{p}),
 	}
