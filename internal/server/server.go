@@ -286,7 +286,14 @@ func (s *Server) Drain(ctx context.Context) error {
 	case <-idle:
 	case <-ctx.Done():
 	}
-	return s.Close()
+	// Requests that are being answered get their answers.
+	answers, cancel := context.WithTimeout(ctx, s.cfg.CloseTimeout)
+	defer cancel()
+	err := errors.Join(s.public.Shutdown(answers), s.admin.Shutdown(answers))
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		err = nil // Close cuts them off
+	}
+	return errors.Join(err, s.Close())
 }
 
 // endSpread ends the connections one every interval.
