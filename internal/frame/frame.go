@@ -51,6 +51,9 @@ func (f *Frame) Seq() uint64 { return f.pos.Seq }
 // Size returns the bytes of the payload.
 func (f *Frame) Size() int { return len(f.msg.Data) }
 
+// Message returns what was published. Its bytes are shared.
+func (f *Frame) Message() Message { return f.msg }
+
 // Key returns the conflation key.
 func (f *Frame) Key() string { return f.msg.Key }
 

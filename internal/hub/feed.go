@@ -18,6 +18,10 @@ const (
 	DefaultQueueMessages   = 256
 	DefaultQueueBytes      = 1 << 20
 	DefaultMaxMessageBytes = 64 << 10
+	DefaultHistoryMessages = 100
+	DefaultHistoryBytes    = 256 << 10
+	DefaultHistoryAge      = 5 * time.Minute
+	DefaultMaxHistoryBytes = 256 << 20
 )
 
 // DefaultFeed is the name of the feed that matches what no other does.
@@ -36,6 +40,9 @@ type Feed struct {
 	Allow []queue.Policy
 	// Queue bounds each subscription's queue; 0: the default.
 	Queue queue.Limits
+	// History bounds what a room retains; nil: the default. Messages 0 retains
+	// nothing.
+	History *HistoryLimits
 	// TTL is how old a frame may be when its turn comes; 0: any age.
 	TTL time.Duration
 }
@@ -50,12 +57,18 @@ type Config struct {
 	Metrics *metrics.Metrics
 	// MaxMessageBytes bounds the payload of one message; 0: 64 KiB.
 	MaxMessageBytes int
+	// MaxHistoryBytes bounds the payload of all rooms' histories together; 0:
+	// 256 MiB. Beyond it, the rooms used least recently lose theirs.
+	MaxHistoryBytes int
 }
 
 // WithDefaults returns c with everything that was left out filled in.
 func (c Config) WithDefaults() Config {
 	if c.MaxMessageBytes == 0 {
 		c.MaxMessageBytes = DefaultMaxMessageBytes
+	}
+	if c.MaxHistoryBytes == 0 {
+		c.MaxHistoryBytes = DefaultMaxHistoryBytes
 	}
 	feeds := slices.Clone(c.Feeds)
 	if !slices.ContainsFunc(feeds, func(f Feed) bool { return f.Name == DefaultFeed }) {
@@ -68,6 +81,9 @@ func (c Config) WithDefaults() Config {
 		}
 		if f.Queue.Bytes == 0 {
 			f.Queue.Bytes = max(DefaultQueueBytes, c.MaxMessageBytes)
+		}
+		if f.History == nil {
+			f.History = &HistoryLimits{DefaultHistoryMessages, DefaultHistoryBytes, DefaultHistoryAge}
 		}
 		if f.Allow == nil {
 			f.Allow = slices.DeleteFunc(queue.Policies(), func(p queue.Policy) bool { return p == queue.RejectPublish })
@@ -124,6 +140,12 @@ func (c Config) Validate() error {
 		}
 		if f.Queue.Bytes < c.MaxMessageBytes {
 			bad("queue bytes is %d, less than one message may have (%d): raise it, or lower max message bytes", f.Queue.Bytes, c.MaxMessageBytes)
+		}
+		switch hl := f.History; {
+		case hl.Messages < 0:
+			bad("history messages is %d: give 0 (none) or a positive number", hl.Messages)
+		case hl.Messages > 0 && (hl.Bytes < 1 || hl.Age <= 0):
+			bad("history of %d messages within %d bytes and %v: give positive bytes and age, or 0 messages for none", hl.Messages, hl.Bytes, hl.Age)
 		}
 		if f.TTL < 0 {
 			bad("ttl is %v: give 0 (never) or a positive duration", f.TTL)

@@ -19,10 +19,13 @@ type Hub struct {
 	series     [][queue.NumPolicies]*metrics.Series // by feed and policy
 	metrics    *metrics.Metrics
 	maxMessage int
+	maxHistory int64
 	start      time.Time
 	ledger     frame.Ledger
 
-	subscriptions atomic.Uint64 // made so far, for their numbers
+	historyBytes atomic.Int64 // payload retained by all histories
+	bounding     sync.Mutex   // held by the one publish that bounds them
+	closed       atomic.Bool
 
 	// mu guards the registry only: it is held for a look-up, never while a
 	// room's or a queue's lock is.
@@ -41,6 +44,7 @@ func New(cfg Config) (*Hub, error) {
 		feeds:      cfg.Feeds,
 		metrics:    cfg.Metrics,
 		maxMessage: cfg.MaxMessageBytes,
+		maxHistory: int64(cfg.MaxHistoryBytes),
 		start:      time.Now(),
 		rooms:      map[frame.Room]*room{},
 	}
@@ -82,6 +86,16 @@ func (h *Hub) Drain() {
 	h.draining = true
 }
 
+// Close lets go of all histories and stops their timers. Subscriptions must
+// have left before.
+func (h *Hub) Close() {
+	h.Drain()
+	h.closed.Store(true)
+	for _, r := range h.snapshot() {
+		r.clear()
+	}
+}
+
 // find returns the room, or nil where there is none.
 func (h *Hub) find(name frame.Room) *room {
 	h.mu.RLock()
@@ -102,7 +116,9 @@ func (h *Hub) acquire(name frame.Room) (*room, error) {
 		return r, nil
 	}
 	feed := h.feedOf(name)
-	fresh := &room{hub: h, name: name, feed: feed, epoch: frame.NewEpoch()}
+	fresh := &room{hub: h, name: name, feed: feed, epoch: frame.NewEpoch(), history: history{
+		limits: *h.feeds[feed].History, compact: h.feeds[feed].Policy == queue.KeepLatest, total: &h.historyBytes,
+	}}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.draining {

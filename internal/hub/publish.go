@@ -60,9 +60,8 @@ func (h *Hub) Publish(ctx context.Context, q PublishRequest) (Published, error) 
 		pos, refused, ok := r.publish(m, out)
 		switch {
 		case ok:
-			if r.dead.Load() {
-				h.forget(r)
-			}
+			r.forgetDead()
+			h.boundHistory()
 			return h.settle(r, pos, start, out), nil
 		case refused == nil: // the room died; there is another
 			continue

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,17 +18,21 @@ type room struct {
 	feed  int
 	epoch string
 
-	// dead is set under mu when the last subscription leaves, and never unset:
-	// a room that comes back is another, with another epoch.
+	// dead is set under mu when nothing is left in the room, and never unset: a
+	// room that comes back is another, with another epoch.
 	dead atomic.Bool
 
-	// mu makes the sequence, the offers and the membership one order. Nothing
-	// is done under it but offers to queues, which never wait.
-	mu   sync.Mutex
-	seq  uint64
-	subs []*Subscription
-	// rejecting counts subscriptions whose policy is reject-publish.
+	// mu makes the sequence, the history, the offers and the membership one
+	// order. Nothing is done under it but offers to queues, which never wait.
+	mu      sync.Mutex
+	seq     uint64
+	history history
+	live    roster // are offered what is published
+	behind  roster // still read history
+	// rejecting counts live subscriptions whose policy is reject-publish.
 	rejecting int
+	used      time.Duration // when last published to, joined or looked at
+	timer     *time.Timer   // for the age of history; nil while there is none
 
 	// space, if not nil, is closed when a queue that may refuse publishes has
 	// got room. It has a lock of its own because writers signal it.
@@ -80,22 +85,25 @@ func (r *room) publish(m frame.Message, out *fanout) (pos frame.Position, refuse
 	}
 	r.seq++
 	pos = frame.Position{Epoch: r.epoch, Seq: r.seq}
-	if len(r.subs) > 0 {
-		r.offerLocked(frame.New(&r.hub.ledger, m, pos), out)
-	}
+	f := frame.New(&r.hub.ledger, m, pos)
+	r.used = r.hub.now()
+	r.history.append(f, r.used)
+	r.watchLocked()
+	r.offerLocked(f, r.used, out)
+	f.Release(1)
 	r.retireLocked()
 	return pos, nil, true
 }
 
-// offerLocked offers f, which it consumes, to every queue.
-func (r *room) offerLocked(f *frame.Frame, out *fanout) {
-	item := queue.Item[*frame.Frame]{Value: f, Key: f.Key(), Bytes: f.Size(), At: r.hub.now()}
+// offerLocked offers f to every queue.
+func (r *room) offerLocked(f *frame.Frame, now time.Duration, out *fanout) {
+	item := Item{Value: f, Key: f.Key(), Bytes: f.Size(), At: now}
 	// Holders are counted for all at once, before a writer can let go of its
 	// frame: one shared atomic operation a publish instead of one an offer.
-	offered, accepted := len(r.subs), 0
+	offered, accepted := len(r.live), 0
 	f.Retain(offered)
-	for i := 0; i < len(r.subs); {
-		s := r.subs[i]
+	for i := 0; i < len(r.live); {
+		s := r.live[i]
 		v := s.queue.Offer(item)
 		t := &out.tally[s.policy]
 		t.offered++
@@ -119,25 +127,33 @@ func (r *room) offerLocked(f *frame.Frame, out *fanout) {
 		}
 		i++
 	}
-	// This function's own hold goes with those of the queues that did not take
-	// the frame.
-	f.Release(1 + offered - accepted)
+	f.Release(offered - accepted)
 }
 
-// join registers s, unless the room is dead.
-func (r *room) join(s *Subscription) bool {
+// join registers s, unless the room is dead. With a position to resume from, or
+// a last value to be given, it reads history first.
+func (r *room) join(s *Subscription, after *frame.Position) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.dead.Load() {
 		return false
 	}
-	s.index = len(r.subs)
-	r.subs = append(r.subs, s)
+	r.used = r.hub.now()
+	r.beginLocked(s, after)
+	if s.replay.on {
+		r.behind.add(s)
+	} else {
+		r.goLiveLocked(s)
+	}
+	return true
+}
+
+func (r *room) goLiveLocked(s *Subscription) {
+	s.live = true
+	r.live.add(s)
 	if s.policy == queue.RejectPublish {
 		r.rejecting++
 	}
-	s.joined = frame.Position{Epoch: r.epoch, Seq: r.seq}
-	return true
 }
 
 // leave takes s out, if it is still in.
@@ -145,40 +161,65 @@ func (r *room) leave(s *Subscription) {
 	r.mu.Lock()
 	r.removeLocked(s)
 	r.retireLocked()
-	dead := r.dead.Load()
 	r.mu.Unlock()
 	if s.policy == queue.RejectPublish {
 		r.signalSpace()
 	}
-	if dead {
-		r.hub.forget(r)
-	}
+	r.forgetDead()
 }
 
 func (r *room) removeLocked(s *Subscription) {
-	if s.index < 0 {
+	switch {
+	case s.index < 0:
+		return
+	case !s.live:
+		r.behind.remove(s)
 		return
 	}
-	last := len(r.subs) - 1
-	moved := r.subs[last]
-	r.subs[s.index] = moved
-	moved.index = s.index
-	r.subs[last] = nil
-	r.subs = r.subs[:last]
-	if cap(r.subs) >= 64 && last < cap(r.subs)/4 {
-		r.subs = append(make([]*Subscription, 0, cap(r.subs)/2), r.subs...)
-	}
-	s.index = -1
+	r.live.remove(s)
 	if s.policy == queue.RejectPublish {
 		r.rejecting--
 	}
 }
 
-// retireLocked marks the room dead once nothing is left of it. The caller
-// forgets it in the registry after releasing the lock.
+// roster is a list of subscriptions, each of which knows its place.
+type roster []*Subscription
+
+func (l *roster) add(s *Subscription) {
+	s.index = len(*l)
+	*l = append(*l, s)
+}
+
+// remove puts the last one in s's place.
+func (l *roster) remove(s *Subscription) {
+	subs := *l
+	last := len(subs) - 1
+	subs[s.index] = subs[last]
+	subs[s.index].index = s.index
+	subs[last] = nil
+	s.index = -1
+	if subs = subs[:last]; cap(subs) >= 64 && last < cap(subs)/4 {
+		subs = append(make(roster, 0, cap(subs)/2), subs...)
+	}
+	*l = subs
+}
+
+// retireLocked marks the room dead once nothing is left of it. The caller calls
+// forgetDead after releasing the lock.
 func (r *room) retireLocked() {
-	if len(r.subs) == 0 {
-		r.dead.Store(true)
+	if len(r.live)+len(r.behind)+len(r.history.frames) > 0 {
+		return
+	}
+	r.dead.Store(true)
+	if r.timer != nil {
+		r.timer.Stop()
+		r.timer = nil
+	}
+}
+
+func (r *room) forgetDead() {
+	if r.dead.Load() {
+		r.hub.forget(r)
 	}
 }
 
@@ -187,7 +228,7 @@ func (r *room) retireLocked() {
 func (r *room) members() (frame.Position, []*Subscription) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return frame.Position{Epoch: r.epoch, Seq: r.seq}, append([]*Subscription(nil), r.subs...)
+	return frame.Position{Epoch: r.epoch, Seq: r.seq}, slices.Concat(r.live, r.behind)
 }
 
 // refuseLocked returns a channel that is closed when a queue has got room, if
@@ -200,7 +241,7 @@ func (r *room) refuseLocked(n int) <-chan struct{} {
 	}
 	space := r.space
 	r.spaceMu.Unlock()
-	for _, s := range r.subs {
+	for _, s := range r.live {
 		if s.policy == queue.RejectPublish && !s.queue.Fits(n) {
 			return space
 		}

@@ -21,8 +21,7 @@ func (h *Hub) Info(name frame.Room) RoomInfo {
 	info := RoomInfo{Room: name}
 	feed := h.feedOf(name)
 	if r := h.find(name); r != nil {
-		pos, subs := r.members()
-		if len(subs) > 0 {
+		if pos, subs := r.members(); !r.dead.Load() {
 			info.Position, info.Subscribers = pos, len(subs)
 		}
 	}
@@ -56,25 +55,25 @@ type RoomStats struct {
 	Subscriptions []SubscriptionStats
 }
 
-// Rooms returns every room that has subscribers, in no order.
+// Rooms returns every room that has subscribers or history, in no order.
 func (h *Hub) Rooms() []RoomStats {
 	var all []RoomStats
 	for _, r := range h.snapshot() {
-		if st := h.roomStats(r); st.Subscribers > 0 {
+		if st := h.roomStats(r); !r.dead.Load() {
 			all = append(all, st)
 		}
 	}
 	return all
 }
 
-// Room returns the room's stats, or false where it has no subscribers.
+// Room returns the room's stats, or false where there is no such room now.
 func (h *Hub) Room(name frame.Room) (RoomStats, bool) {
 	r := h.find(name)
 	if r == nil {
 		return RoomStats{}, false
 	}
 	st := h.roomStats(r)
-	return st, st.Subscribers > 0
+	return st, !r.dead.Load()
 }
 
 func (h *Hub) roomStats(r *room) RoomStats {
@@ -106,7 +105,7 @@ func (h *Hub) State() metrics.State {
 	now := h.now()
 	for _, r := range h.snapshot() {
 		_, subs := r.members()
-		if len(subs) > 0 {
+		if !r.dead.Load() {
 			st.Rooms++
 		}
 		for _, s := range subs {

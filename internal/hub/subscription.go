@@ -41,10 +41,17 @@ type Subscription struct {
 	since  time.Time
 	series *metrics.Series
 	queue  *queue.Queue[*frame.Frame]
-	joined frame.Position // set once, on joining
+	// set once, on joining
+	joined             frame.Position
+	start              uint64
+	resumed            bool
+	replayed, snapshot int
 
-	// index is the place in room.subs, -1 when out of it; guarded by room.mu.
-	index int
+	replay replay
+
+	// guarded by room.mu
+	live  bool // in room.live, otherwise in room.behind
+	index int  // the place there, -1 when in neither
 }
 
 // Item is a frame on its way to one subscriber.
@@ -58,7 +65,9 @@ type Taken = queue.Taken[*frame.Frame]
 type JoinRequest struct {
 	Room    frame.Room
 	Options Options
-	Owner   Owner
+	// After is the position to resume from, or nil.
+	After *frame.Position
+	Owner Owner
 	// ID is the subscription's name for operators, unique in the process.
 	ID string
 }
@@ -83,7 +92,7 @@ func (h *Hub) Join(q JoinRequest) (*Subscription, error) {
 				Policy: policy, Limits: limits, TTL: h.feeds[feed].TTL, Released: release,
 			}),
 		}
-		if r.join(s) {
+		if r.join(s, q.After) {
 			return s, nil
 		}
 	}
@@ -104,9 +113,19 @@ func (s *Subscription) ID() string { return s.id }
 // Room returns the name of the room.
 func (s *Subscription) Room() frame.Room { return s.room.name }
 
-// Joined returns the room's position at the moment of joining: the first frame
-// that can come is the one after it.
+// Joined returns the room's position at the moment of joining.
 func (s *Subscription) Joined() frame.Position { return s.joined }
+
+// Resumed reports whether what was missed since the position asked for comes
+// first, and how many frames that was at the moment of joining.
+func (s *Subscription) Resumed() (replayed int, ok bool) { return s.replayed, s.resumed }
+
+// Snapshot returns how many last values come first, at the moment of joining.
+func (s *Subscription) Snapshot() int { return s.snapshot }
+
+// Start returns the seq after which the first frame comes that this
+// subscription can get.
+func (s *Subscription) Start() uint64 { return s.start }
 
 // Policy returns the policy in force.
 func (s *Subscription) Policy() queue.Policy { return s.policy }
@@ -123,6 +142,9 @@ func (s *Subscription) Owner() Owner { return s.owner }
 // Take moves frames from the queue into flight, within limit but at least one
 // if there is one, and appends them to dst. Each must be given to Sent.
 func (s *Subscription) Take(dst []Item, limit queue.Limits) Taken {
+	if s.replay.on {
+		return s.catchUp(dst, limit)
+	}
 	t := s.queue.Take(dst, s.room.hub.now(), limit)
 	s.series.Dropped(int(queue.Expired), t.Expired)
 	if s.policy == queue.RejectPublish && !t.Empty {

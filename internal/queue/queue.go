@@ -108,6 +108,15 @@ func (q *Queue[T]) Take(dst []Item[T], now time.Duration, limit Limits) Taken[T]
 	return t
 }
 
+// Begin puts frames into flight that did not come through the queue: those that
+// a subscriber was given from history. They count as offered.
+func (q *Queue[T]) Begin(n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.offered += uint64(n)
+	q.inFlight += n
+}
+
 // Done resolves frames in flight: so many were sent, so many were lost with
 // their connection and count as closed. It panics if there are not that many.
 func (q *Queue[T]) Done(sent, lost int) {
