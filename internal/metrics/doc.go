@@ -26,14 +26,14 @@
 //
 // # Histograms
 //
-// Bounds are whole nanoseconds and compare as integers; 1, 3, 10 or the six
-// steps of a preferred series a decade, so that "le" reads well. The count of a
+// Bounds are whole nanoseconds and compare as integers; they are 1, 3, 10 or six
+// or twelve preferred numbers a decade, so that "le" reads well. The count of a
 // histogram is the sum of its buckets as read, never a number of its own that
 // could disagree with +Inf; and frames sent are the count of the time in queue.
 //
 // Buckets are most of the page, and are multiplied by feeds and policies. Up to
-// 8 feeds have 14 bounds of time in queue and 37 of fan-out; more feeds have 4
-// and 10, all of them among the finer ones. So the page stays under 200 kB with
+// 8 feeds have 14 bounds of time in queue and 55 of fan-out; more feeds have 4
+// and 9, all of them among the finer ones. So the page stays under 200 kB with
 // 8 feeds of the longest names and with 20 of usual ones.
 //
 // # Invariants

@@ -46,7 +46,7 @@ func (s Sets) validate() error {
 	} {
 		for i, v := range set.values {
 			if v == "" || slices.Contains(set.values[:i], v) {
-				errs = append(errs, fmt.Errorf("Sets.%s[%d]: %q is empty or a duplicate", set.name, i, v))
+				errs = append(errs, fmt.Errorf("value %d of %s: %q is empty or a duplicate", i, set.name, v))
 			}
 		}
 	}

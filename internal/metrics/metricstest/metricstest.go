@@ -113,11 +113,11 @@ func (b Balance) Missing() int64 {
 
 // Conserved reports whether, at rest, all that was offered is accounted for: in
 // sum, and no feed and policy hiding another's surplus behind its own lack.
+// (What is queued and in flight is not known by feed and policy; that it is not
+// negative is.)
 func (b Balance) Conserved() bool {
 	for _, pending := range b.Pending {
-		// Queued and in flight are not known by feed and policy, but they are
-		// never negative, and where there are none, none may be pending.
-		if pending < 0 || b.Queued+b.InFlight == 0 {
+		if pending < 0 {
 			return false
 		}
 	}
