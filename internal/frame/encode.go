@@ -97,6 +97,8 @@ func (f *Frame) plain(e Encoding) []byte {
 		return Append(make([]byte, 0, maxHeader+len(f.msg.Data)), op, f.msg.Data)
 	case EncodingJSON:
 		return f.envelope()
+	case EncodingSSE:
+		return f.event()
 	}
 	panic("frame: no encoder for " + e.String())
 }
@@ -124,6 +126,46 @@ func (f *Frame) envelope() []byte {
 	}
 	body = append(body, '}')
 	return Append(make([]byte, 0, maxHeader+len(body)), OpText, body)
+}
+
+// event is the Server-Sent Events form (HTML standard, section 9.2). A line of
+// data cannot hold a line end, so text is split at each of the three there are,
+// and the reader joins the lines with \n.
+func (f *Frame) event() []byte {
+	b := make([]byte, 0, 64+len(f.msg.Data)*4/3)
+	name := "message"
+	if f.msg.Kind == Binary {
+		name = "binary"
+	}
+	b = append(b, "event: "...)
+	b = append(b, name...)
+	b = append(b, "\nid: "...)
+	b = append(b, f.pos.String()...)
+	if f.msg.Kind == Binary {
+		b = append(b, "\ndata: "...)
+		b = base64.StdEncoding.AppendEncode(b, f.msg.Data)
+		return append(b, "\n\n"...)
+	}
+	for rest, more := f.msg.Data, true; more; {
+		var line []byte
+		line, rest, more = cutLine(rest)
+		b = append(b, "\ndata: "...)
+		b = append(b, line...)
+	}
+	return append(b, "\n\n"...)
+}
+
+// cutLine cuts b at its first line end: \r\n, \n or \r.
+func cutLine(b []byte) (line, rest []byte, more bool) {
+	i := bytes.IndexAny(b, "\r\n")
+	if i < 0 {
+		return b, nil, false
+	}
+	rest = b[i+1:]
+	if b[i] == '\r' && len(rest) > 0 && rest[0] == '\n' {
+		rest = rest[1:]
+	}
+	return b[:i], rest, true
 }
 
 // appendString appends s, which is valid UTF-8, as a JSON string.

@@ -24,6 +24,8 @@ const (
 	AlreadyJoined   Code = "already_joined"
 	NotJoined       Code = "not_joined"
 	Draining        Code = "draining"
+
+	IdempotencyConflict Code = "idempotency_conflict"
 )
 
 // Error is a refusal: nothing was changed by what it refuses.

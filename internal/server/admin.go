@@ -60,11 +60,12 @@ type adminSubscriber struct {
 
 func subscriberJSON(st hub.SubscriptionStats) adminSubscriber {
 	a := adminSubscriber{
-		ID: st.ID(), Room: st.Room(), Transport: Transports()[0], Policy: st.Policy(),
+		ID: st.ID(), Room: st.Room(), Policy: st.Policy(),
 		Queued: queueLimits(st.Queued), Limit: queueLimits(st.Limits()),
 		OldestMS: st.Oldest.Milliseconds(), Sent: st.Stats.Sent, Dropped: st.Lost(), Since: st.Since().UTC(),
 	}
 	if c, ok := st.Owner().(*conn); ok {
+		a.Transport = Transports()[c.dialect.transport()]
 		a.Remote, a.UnsentBytes = c.remote, c.pipe.unsent()
 	}
 	return a
@@ -106,7 +107,7 @@ func (s *Server) handleRooms(w http.ResponseWriter, r *http.Request) {
 
 // handleRoomDetail is GET /admin/rooms/{room}.
 func (s *Server) handleRoomDetail(w http.ResponseWriter, r *http.Request) {
-	room, ok, err := roomOf(r.URL, "/admin/rooms/")
+	room, ok, err := roomOf(r.URL.EscapedPath(), "/admin/rooms/")
 	if !ok {
 		err = errNotFound
 	}

@@ -265,29 +265,6 @@ type queueLimits struct {
 	Bytes    int `json:"bytes"`
 }
 
-func joinedAnswer(cmd joinCommand, sub *hub.Subscription) []byte {
-	pos, limits := sub.Joined(), sub.Limits()
-	a := struct {
-		Type     string       `json:"type"`
-		ID       requestID    `json:"id,omitempty"`
-		Room     string       `json:"room"`
-		Epoch    string       `json:"epoch"`
-		Seq      uint64       `json:"seq"`
-		Policy   queue.Policy `json:"policy"`
-		Queue    queueLimits  `json:"queue"`
-		Resumed  *bool        `json:"resumed,omitempty"`
-		Replayed *int         `json:"replayed,omitempty"`
-	}{
-		Type: "joined", ID: cmd.ID, Room: cmd.Room.String(), Epoch: pos.Epoch, Seq: pos.Seq,
-		Policy: sub.Policy(), Queue: queueLimits(limits),
-	}
-	if cmd.After != nil {
-		resumed, replayed := *cmd.After == pos, 0
-		a.Resumed, a.Replayed = &resumed, &replayed
-	}
-	return marshal(a)
-}
-
 func leftAnswer(id requestID, room frame.Room) []byte {
 	return marshal(simpleAnswer{Type: "left", ID: id, Room: room.String()})
 }
@@ -304,18 +281,6 @@ func errorAnswer(id requestID, err error) []byte {
 		Code    hub.Code  `json:"code"`
 		Message string    `json:"message"`
 	}{"error", id, code, detail})
-}
-
-// gapNotice is a whole WebSocket frame.
-func gapNotice(room frame.Room, after, before uint64, g queue.Gap) []byte {
-	return frame.Append(nil, frame.OpText, marshal(struct {
-		Type   string `json:"type"`
-		Room   string `json:"room"`
-		After  uint64 `json:"after"`
-		Before uint64 `json:"before"`
-		Lost   int    `json:"lost"`
-		Reason string `json:"reason"`
-	}{"gap", room.String(), after, before, g.Lost, g.Reason.String()}))
 }
 
 // marshal encodes answers, which are plain structs.

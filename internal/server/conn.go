@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"strconv"
 	"sync"
@@ -15,7 +16,7 @@ import (
 	"hubd/internal/hub"
 )
 
-// conn is one WebSocket connection. It owns a reader, which lives as long as
+// conn is one connection of a subscriber. It owns a reader, which lives as long as
 // the connection; a writer, which lives only while there is something to write
 // (pump.go); the control lane; the socket; and a timer each for pings and for
 // the close.
@@ -28,9 +29,10 @@ type conn struct {
 	// immutable
 	srv      *Server
 	id       string
-	ws       *websocket.Conn
+	ws       *websocket.Conn // nil for an event stream
 	pipe     *pipe
-	json     bool       // subprotocol hubd.v1.json, otherwise raw
+	dialect  dialect
+	deflate  bool       // permessage-deflate was negotiated
 	rawRoom  frame.Room // the one room of a raw connection
 	encoding frame.Encoding
 	remote   string
@@ -121,8 +123,9 @@ func (c *conn) ended() Cause {
 
 // answer puts a control answer into the lane.
 func (c *conn) answer(payload []byte) {
+	encoded := frame.Append(nil, frame.OpText, payload)
 	c.mu.Lock()
-	ok := c.lane.push(payload)
+	ok := c.lane.push(encoded)
 	c.mu.Unlock()
 	c.sendLane(ok)
 }
@@ -147,7 +150,7 @@ func (c *conn) join(cmd joinCommand) error {
 	c.mu.Unlock()
 	var sub *hub.Subscription
 	if err == nil {
-		sub, err = c.srv.cfg.Hub.Join(hub.JoinRequest{Room: cmd.Room, Options: cmd.Options, Owner: c, ID: id})
+		sub, err = c.srv.cfg.Hub.Join(hub.JoinRequest{Room: cmd.Room, Options: cmd.Options, After: cmd.After, Owner: c, ID: id})
 	}
 	if err != nil {
 		c.refuse(cmd.ID, err)
@@ -156,9 +159,9 @@ func (c *conn) join(cmd joinCommand) error {
 	c.mu.Lock()
 	live, ok := c.cause == causeNone, true
 	if live {
-		c.members = append(slices.Clone(c.members), &member{sub: sub, gaps: cmd.Gaps && c.json, last: sub.Joined().Seq})
-		if c.json {
-			ok = c.lane.push(joinedAnswer(cmd, sub))
+		c.members = append(slices.Clone(c.members), &member{sub: sub, gaps: cmd.Gaps, last: sub.Start()})
+		if answer := c.dialect.joined(cmd, sub); answer != nil {
+			ok = c.lane.push(answer)
 		}
 	}
 	c.mu.Unlock()
@@ -204,7 +207,7 @@ func (c *conn) leave(id requestID, room frame.Room) {
 	m.sub.Leave()
 	c.mu.Lock()
 	c.members = slices.DeleteFunc(slices.Clone(c.members), func(o *member) bool { return o == m })
-	ok := c.lane.push(leftAnswer(id, room))
+	ok := c.lane.push(frame.Append(nil, frame.OpText, leftAnswer(id, room)))
 	c.mu.Unlock()
 	c.sendLane(ok)
 }
@@ -218,8 +221,7 @@ func (c *conn) finish(cause Cause) {
 	}
 	c.flushLane()
 	row := closeTable[cause]
-	c.pipe.ours.Store(true)
-	err := c.ws.Close(row.code, row.text)
+	clean := c.goodbye(row)
 	c.mu.Lock()
 	c.closeDue.Stop()
 	overdue := c.overdue
@@ -228,12 +230,34 @@ func (c *conn) finish(cause Cause) {
 	<-c.readerDone
 	outcome := outcomeReset
 	switch {
-	case err == nil, websocket.CloseStatus(err) != -1, websocket.CloseStatus(c.readErr) != -1:
+	case clean:
 		outcome = outcomeClean
 	case overdue:
 		outcome = outcomeDeadline
 	}
 	c.srv.closed(c, row, outcome)
+}
+
+// goodbye says why, and waits for the client's end of it: the close handshake,
+// or the end of an event stream, which has no word for the reason. The close
+// timeout ends the wait. It reports whether both sides were heard.
+func (c *conn) goodbye(row closing) (clean bool) {
+	if c.ws == nil {
+		c.pipe.closeWrite()
+		<-c.readerDone
+		return errors.Is(c.readErr, io.EOF)
+	}
+	c.pipe.ours.Store(true)
+	err := c.ws.Close(row.code, row.text)
+	if err == nil || websocket.CloseStatus(err) != -1 {
+		return true
+	}
+	select {
+	case <-c.readerDone:
+		return websocket.CloseStatus(c.readErr) != -1
+	default:
+		return false
+	}
 }
 
 // memberships returns the members of now.
@@ -245,7 +269,7 @@ func (c *conn) memberships() []*member {
 
 // refuse answers a request with an error.
 func (c *conn) refuse(id requestID, err error) {
-	if c.json {
+	if c.dialect == dialectJSON {
 		c.answer(errorAnswer(id, err))
 	}
 	var e *hub.Error

@@ -22,12 +22,12 @@ type lane struct {
 }
 
 // push adds an answer, or reports false where the lane is full.
-func (l *lane) push(payload []byte) bool {
-	if l.answers >= laneAnswers || len(l.buf)+len(payload) > laneBytes {
+func (l *lane) push(encoded []byte) bool {
+	if l.answers >= laneAnswers || len(l.buf)+len(encoded) > laneBytes {
 		return false
 	}
 	l.answers++
-	l.buf = frame.Append(l.buf, frame.OpText, payload)
+	l.buf = append(l.buf, encoded...)
 	return true
 }
 

@@ -26,7 +26,14 @@ func jitter(d time.Duration) time.Duration {
 func (c *conn) startPing() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ping.timer = time.AfterFunc(jitter(c.srv.cfg.PingInterval), c.pingDue)
+	c.ping.timer = time.AfterFunc(jitter(c.pingInterval()), c.pingDue)
+}
+
+func (c *conn) pingInterval() time.Duration {
+	if c.dialect == dialectEvents {
+		return min(c.srv.cfg.PingInterval, eventsKeepAlive)
+	}
+	return c.srv.cfg.PingInterval
 }
 
 func (c *conn) stopPing() {
@@ -43,6 +50,9 @@ func (c *conn) pingDue() {
 	dead := false
 	switch written := c.pipe.written.Load(); {
 	case c.cause != causeNone:
+	case c.dialect == dialectEvents:
+		c.lane.push(keepAliveComment) // a full lane is no silence
+		c.ping.timer.Reset(jitter(c.pingInterval()))
 	case !c.ping.waiting:
 		c.ping.waiting = true
 		c.lane.ping()
@@ -76,7 +86,7 @@ func (c *conn) pong() {
 	defer c.mu.Unlock()
 	if c.ping.waiting && c.cause == causeNone {
 		c.ping.waiting, c.ping.onWire = false, false
-		c.ping.timer.Reset(jitter(c.srv.cfg.PingInterval))
+		c.ping.timer.Reset(jitter(c.pingInterval()))
 	}
 }
 

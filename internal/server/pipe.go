@@ -164,6 +164,27 @@ func (p *pipe) unsent() int {
 	return unsent(p.tcp)
 }
 
+// drain reads and throws away until the client's end closes. It is the reader of
+// an event stream, whose client has nothing to say.
+func (p *pipe) drain() error {
+	var b [64]byte
+	for {
+		if _, err := p.raw.Read(b[:]); err != nil {
+			return err
+		}
+	}
+}
+
+// closeWrite ends an event stream: what was written is still delivered.
+func (p *pipe) closeWrite() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closeSent = true
+	if half, ok := p.raw.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite() // fails only where the stream has ended otherwise
+	}
+}
+
 // Close destroys the socket at once, freeing a write that is stuck in it. What
 // is still unsent is thrown away with a reset; otherwise the peer can read what
 // it was sent.

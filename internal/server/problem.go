@@ -29,6 +29,8 @@ var statusOf = map[hub.Code]int{
 	hub.AlreadyJoined:   http.StatusConflict,
 	hub.NotJoined:       http.StatusConflict,
 	hub.Draining:        http.StatusServiceUnavailable,
+
+	hub.IdempotencyConflict: http.StatusConflict,
 }
 
 // problem is an error as RFC 9457 has it, with the code as an extension.

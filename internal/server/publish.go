@@ -45,6 +45,8 @@ var publishReasonOf = map[hub.Code]publishReason{
 	hub.OriginForbidden: rejectedOrigin,
 	hub.RateLimited:     rejectedRateLimited,
 	hub.Draining:        rejectedDraining,
+
+	hub.IdempotencyConflict: rejectedInvalid,
 }
 
 // rejectPublish counts a publish that was refused.
@@ -71,7 +73,12 @@ func (s *Server) handlePublish(w http.ResponseWriter, r *http.Request, room fram
 		s.fail(w, r, err)
 		return
 	}
-	p, err := s.publish(r.Context(), q)
+	var p hub.Published
+	if key := r.Header.Get("Idempotency-Key"); key != "" {
+		p, err = s.publishOnce(r.Context(), key, q)
+	} else {
+		p, err = s.publish(r.Context(), q)
+	}
 	if err != nil {
 		s.fail(w, r, err)
 		return

@@ -148,12 +148,12 @@ func (c *conn) fill(b *batch, members []*member) {
 			item := &b.items[i]
 			limit.Messages--
 			limit.Bytes -= item.Bytes
-			b.gap(m, item.Gap, item.Value.Seq())
+			b.gap(c.dialect, m, item.Gap, item.Value.Seq())
 			b.add(item.Value.Bytes(c.encoding))
 			b.ends = append(b.ends, b.size)
 			m.last = item.Value.Seq()
 		}
-		b.gap(m, taken.Tail, 0)
+		b.gap(c.dialect, m, taken.Tail, 0)
 		if len(b.items) > from {
 			b.parts = append(b.parts, part{m.sub, from, len(b.items)})
 		}
@@ -203,9 +203,9 @@ func (b *batch) add(encoded []byte) {
 
 // gap adds the notice of a loss between the frame sent last and the one before
 // which it stands; before is 0 where there is none yet.
-func (b *batch) gap(m *member, g queue.Gap, before uint64) {
-	if g.Lost > 0 && m.gaps {
-		b.add(gapNotice(m.sub.Room(), m.last, before, g))
+func (b *batch) gap(d dialect, m *member, g queue.Gap, before uint64) {
+	if g.Lost > 0 && m.gaps && d != dialectRaw {
+		b.add(d.gap(m.sub.Room(), m.last, before, g))
 	}
 }
 

@@ -30,6 +30,11 @@ const keepBuffer = 128 << 10
 // reads, because the close handshake needs the client's answer.
 func (c *conn) read() {
 	defer close(c.readerDone)
+	if c.ws == nil {
+		c.readErr = c.pipe.drain()
+		c.end(causeClient)
+		return
+	}
 	for {
 		if err := c.readMessage(); err != nil {
 			c.readErr = err
@@ -93,7 +98,7 @@ func (c *conn) handle(typ websocket.MessageType, data []byte) {
 		c.end(causeUTF8) // RFC 6455, section 8.1
 		return
 	}
-	if !c.json {
+	if c.dialect == dialectRaw {
 		c.handleRaw(typ, data)
 		return
 	}

@@ -74,8 +74,8 @@ func (s *Server) operatorRoutes(r chi.Router) {
 // roomOf takes the room from the escaped path, the one spelling that no router
 // has touched, and decodes it once. ok is false where the path has another
 // shape: no room, or more than a room.
-func roomOf(u *url.URL, prefix string) (room frame.Room, ok bool, err error) {
-	name, found := strings.CutPrefix(u.EscapedPath(), prefix)
+func roomOf(escaped, prefix string) (room frame.Room, ok bool, err error) {
+	name, found := strings.CutPrefix(escaped, prefix)
 	if !found || name == "" || strings.Contains(name, "/") {
 		return room, false, nil
 	}
@@ -91,10 +91,19 @@ func roomOf(u *url.URL, prefix string) (room frame.Room, ok bool, err error) {
 
 // handleRoom is everything under /rooms/.
 func (s *Server) handleRoom(w http.ResponseWriter, r *http.Request) {
-	room, ok, err := roomOf(r.URL, "/rooms/")
+	path, history := strings.CutSuffix(r.URL.EscapedPath(), "/history")
+	if path == "/rooms" { // the room of that name
+		path, history = r.URL.EscapedPath(), false
+	}
+	room, ok, err := roomOf(path, "/rooms/")
 	switch {
 	case !ok:
 		s.fail(w, r, errNotFound)
+	case err == nil && history && (r.Method == http.MethodGet || r.Method == http.MethodHead):
+		s.handleHistory(w, r, room)
+	case err == nil && history:
+		w.Header().Set("Allow", "GET, HEAD")
+		methodNotAllowed(w, r)
 	case err != nil:
 		switch {
 		case isUpgrade(r):
@@ -107,6 +116,8 @@ func (s *Server) handleRoom(w http.ResponseWriter, r *http.Request) {
 		s.upgradeRoom(w, r, room)
 	case r.Method == http.MethodPost:
 		s.handlePublish(w, r, room)
+	case r.Method == http.MethodGet && wantsEvents(r):
+		s.streamRoom(w, r, room)
 	case r.Method == http.MethodGet, r.Method == http.MethodHead:
 		s.handleInfo(w, room)
 	default:

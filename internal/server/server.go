@@ -107,6 +107,7 @@ type Server struct {
 	admin   *http.Server
 
 	connIDs atomic.Uint64
+	answers idempotency
 
 	// mu guards the registry of connections. Draining is decided under it, and
 	// newcomers are registered under it, so none slips in behind the drain.
@@ -152,7 +153,11 @@ func (s *Server) httpServer(h http.Handler) *http.Server {
 func (s *Server) transports() []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return []int{len(s.conns), 0}
+	n := make([]int, len(Transports()))
+	for c := range s.conns {
+		n[c.dialect.transport()]++
+	}
+	return n
 }
 
 // Transports returns the labels of hubd_connections in order.

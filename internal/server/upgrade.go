@@ -156,10 +156,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, join *joinComma
 		s.refuseHandshake(w, r, err)
 		return
 	}
-	c := &conn{
-		srv: s, id: strconv.FormatUint(s.connIDs.Add(1), 36),
-		remote: r.RemoteAddr, since: time.Now(), readerDone: make(chan struct{}),
-	}
+	c := s.newConn(r)
 	h := &hijacker{ResponseWriter: w, conn: c}
 	mode := websocket.CompressionDisabled
 	if s.cfg.Compression {
@@ -181,31 +178,39 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, join *joinComma
 		h.explain()
 		return
 	}
-	c.start(ws, h, join)
-}
-
-// start lets a connection live that was upgraded. Its first join is made before
-// the reader runs, so that the room's answer comes first and a raw client's
-// room is there for its first message.
-func (c *conn) start(ws *websocket.Conn, h *hijacker, join *joinCommand) {
-	s := c.srv
 	c.ws, c.pipe = ws, h.pipe
-	c.json = ws.Subprotocol() != ""
 	limit := int64(s.cfg.Hub.MaxMessageBytes())
-	if c.json {
-		c.encoding = frame.EncodingJSON
+	if ws.Subprotocol() != "" {
+		c.dialect = dialectJSON
 		limit = limit*maxEscaping + envelopeBytes
 	} else {
-		c.encoding = frame.EncodingRaw
 		c.rawRoom = join.Room
 	}
-	if strings.Contains(h.Header().Get("Sec-WebSocket-Extensions"), "server_no_context_takeover") {
+	ws.SetReadLimit(limit)
+	c.deflate = strings.Contains(h.Header().Get("Sec-WebSocket-Extensions"), "server_no_context_takeover")
+	c.start(join)
+}
+
+// newConn returns a connection that was admitted, without a socket yet.
+func (s *Server) newConn(r *http.Request) *conn {
+	return &conn{
+		srv: s, id: strconv.FormatUint(s.connIDs.Add(1), 36),
+		remote: r.RemoteAddr, since: time.Now(), readerDone: make(chan struct{}),
+	}
+}
+
+// start lets a connection live that has its socket. Its first join is made
+// before the reader runs, so that the room's answer comes first and a raw
+// client's room is there for its first message.
+func (c *conn) start(join *joinCommand) {
+	s := c.srv
+	c.encoding = c.dialect.encoding()
+	if c.deflate {
 		c.encoding = c.encoding.Deflated()
 	}
-	ws.SetReadLimit(limit)
 	c.startPing()
 	s.register(c)
-	s.cfg.Logger.Info("connection opened", "conn", c.id, "remote", c.remote, "protocol", ws.Subprotocol())
+	s.cfg.Logger.Info("connection opened", "conn", c.id, "remote", c.remote, "transport", Transports()[c.dialect.transport()])
 	if join != nil {
 		if err := c.join(*join); err != nil {
 			c.end(causeOfRefusal(err))
