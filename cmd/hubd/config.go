@@ -70,5 +70,6 @@ func writeFeed(b *strings.Builder, feed hub.Feed) {
 	}
 	fmt.Fprintf(b, "    allow_policies: [%s]\n", strings.Join(allowed, ", "))
 	fmt.Fprintf(b, "    queue: {messages: %d, bytes: %s}\n", feed.Queue.Messages, formatSize(feed.Queue.Bytes))
+	fmt.Fprintf(b, "    history: {messages: %d, bytes: %s, age: %s}\n", feed.History.Messages, formatSize(feed.History.Bytes), formatDuration(feed.History.Age))
 	fmt.Fprintf(b, "    ttl: %s\n", formatDuration(feed.TTL))
 }

@@ -64,12 +64,6 @@ func (r *feedReader) wrong(n *yaml.Node, format string, args ...any) {
 // fields are the known keys of a mapping, each with what reads its value.
 type fields map[string]func(*yaml.Node)
 
-// notYet are keys of the interface that this version does not support, with
-// what to do instead.
-var notYet = map[string]string{
-	"history": "history is not supported by this version; leave it out",
-}
-
 func (r *feedReader) mapping(n *yaml.Node, what string, known fields) bool {
 	n = resolved(n)
 	if n.Kind != yaml.MappingNode {
@@ -82,8 +76,6 @@ func (r *feedReader) mapping(n *yaml.Node, what string, known fields) bool {
 		key, value := n.Content[i], n.Content[i+1]
 		read, ok := known[key.Value]
 		switch {
-		case !ok && notYet[key.Value] != "":
-			r.wrong(key, "unknown key %q: %s", key.Value, notYet[key.Value])
 		case !ok:
 			r.wrong(key, "unknown key %q; %s", key.Value, didYouMean(key.Value, sortedKeys(known)))
 		case seen[key.Value]:
@@ -123,6 +115,14 @@ func (r *feedReader) feed(n *yaml.Node) (hub.Feed, bool) {
 			r.mapping(n, "queue", fields{
 				"messages": func(n *yaml.Node) { feed.Queue.Messages = read(r, n, "messages", parseLimit) },
 				"bytes":    func(n *yaml.Node) { feed.Queue.Bytes = read(r, n, "bytes", parseLimitBytes) },
+			})
+		},
+		"history": func(n *yaml.Node) {
+			feed.History = hub.DefaultHistory()
+			r.mapping(n, "history", fields{
+				"messages": func(n *yaml.Node) { feed.History.Messages = read(r, n, "messages", parseNoneOr) },
+				"bytes":    func(n *yaml.Node) { feed.History.Bytes = read(r, n, "bytes", parseLimitBytes) },
+				"age":      func(n *yaml.Node) { feed.History.Age = time.Duration(read(r, n, "age", parsePeriod)) },
 			})
 		},
 		"ttl": func(n *yaml.Node) { feed.TTL = time.Duration(read(r, n, "ttl", parsePeriod)) },
@@ -174,6 +174,18 @@ func read[T any](r *feedReader, n *yaml.Node, what string, parse func(string) (T
 	return value
 }
 
+// parseNoneOr reads a number that may be 0, for none.
+func parseNoneOr(text string) (int, error) {
+	if text == "0" {
+		return 0, nil
+	}
+	n, err := parseLimit(text)
+	if err != nil {
+		err = errors.New("write a whole number; 0 is none")
+	}
+	return n, err
+}
+
 func parseLimit(text string) (int, error) {
 	n, err := strconv.ParseInt(text, 10, 32)
 	if err != nil || n < 1 {
@@ -201,7 +213,7 @@ func resolved(n *yaml.Node) *yaml.Node {
 // sortedKeys is the known keys in a stable order for messages.
 func sortedKeys(known fields) []string {
 	keys := make([]string, 0, len(known))
-	for _, key := range []string{"feeds", "name", "match", "policy", "allow_policies", "queue", "messages", "bytes", "ttl"} {
+	for _, key := range []string{"feeds", "name", "match", "policy", "allow_policies", "queue", "history", "messages", "bytes", "age", "ttl"} {
 		if known[key] != nil {
 			keys = append(keys, key)
 		}

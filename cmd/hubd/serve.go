@@ -32,10 +32,11 @@ func (c *serveCommand) Help() string {
 
 func (c *serveCommand) run(ctx context.Context, p *program) error {
 	log := c.logger(p)
-	srv, err := c.build(log)
+	h, srv, err := c.build(log)
 	if err != nil {
 		return err
 	}
+	defer h.Close() // after the server
 	s := &service{log: log, server: srv, patience: c.effective.server.DrainWindow + 2*c.effective.server.CloseTimeout}
 	if err := s.listen(ctx, &c.settings); err != nil {
 		return err
@@ -45,7 +46,7 @@ func (c *serveCommand) run(ctx context.Context, p *program) error {
 }
 
 // build wires the parts that need no socket.
-func (c *serveCommand) build(log *slog.Logger) (*server.Server, error) {
+func (c *serveCommand) build(log *slog.Logger) (*hub.Hub, *server.Server, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
@@ -69,7 +70,7 @@ func (c *serveCommand) build(log *slog.Logger) (*server.Server, error) {
 	})
 	h, err := hub.New(hubConfig)
 	if err != nil {
-		return nil, fmt.Errorf("make the hub: %w", err)
+		return nil, nil, fmt.Errorf("make the hub: %w", err)
 	}
 	serverConfig.Hub = h
 	serverConfig.Metrics = hubConfig.Metrics
@@ -77,9 +78,9 @@ func (c *serveCommand) build(log *slog.Logger) (*server.Server, error) {
 	serverConfig.Logger = log
 	srv, err := server.New(serverConfig)
 	if err != nil {
-		return nil, fmt.Errorf("make the server: %w", err)
+		return nil, nil, fmt.Errorf("make the server: %w", err)
 	}
-	return srv, nil
+	return h, srv, nil
 }
 
 // announce says once what runs, where, and within which limits.

@@ -83,7 +83,7 @@ func (c Config) WithDefaults() Config {
 			f.Queue.Bytes = max(DefaultQueueBytes, c.MaxMessageBytes)
 		}
 		if f.History == nil {
-			f.History = &HistoryLimits{DefaultHistoryMessages, DefaultHistoryBytes, DefaultHistoryAge}
+			f.History = DefaultHistory()
 		}
 		if f.Allow == nil {
 			f.Allow = slices.DeleteFunc(queue.Policies(), func(p queue.Policy) bool { return p == queue.RejectPublish })

@@ -19,6 +19,11 @@ type HistoryLimits struct {
 	Age      time.Duration
 }
 
+// DefaultHistory returns the limits of a feed that names none.
+func DefaultHistory() *HistoryLimits {
+	return &HistoryLimits{DefaultHistoryMessages, DefaultHistoryBytes, DefaultHistoryAge}
+}
+
 // retained is one frame of a history, held by it, and when it was published.
 type retained struct {
 	*frame.Frame

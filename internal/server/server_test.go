@@ -89,6 +89,7 @@ func start(t *testing.T, hc hub.Config, sc server.Config) *node {
 		if err := <-served; err != nil {
 			t.Errorf("serving: %v", err)
 		}
+		n.hub.Close()
 		if t.Failed() {
 			log := n.log.String()
 			t.Logf("log:\n%s", log[max(0, len(log)-4000):])
