@@ -70,10 +70,10 @@
 // the limits hold one frame more than there are keys. Where they hold fewer,
 // the head is dropped as overflow.
 //
-// A pass over the queue is needed only when it is full. The first one after
-// frames were added looks at their keys; while nothing is taken each further
-// one looks for the arriving key only. It moves frames within the ring and
-// allocates nothing.
+// A pass over the queue is needed only when it is full. It looks for the keys
+// of frames that were added since the last pass, and for the arriving frame's;
+// with a queue full of different keys that is one comparison a frame. It moves
+// frames within the ring and allocates nothing.
 //
 // # Memory
 //

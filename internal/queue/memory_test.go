@@ -89,7 +89,10 @@ func TestMemoryGrowsAndGoes(t *testing.T) {
 	want(8) // small enough to keep
 	offer(9)
 	want(16)
-	offer(91)
+	take(9)
+	take(1)
+	want(0)
+	offer(100)
 	want(128)
 	take(99)
 	want(128)

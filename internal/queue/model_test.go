@@ -82,7 +82,7 @@ func (m *model) within(frames []modelFrame) bool {
 
 func (m *model) fits(bytes int) bool {
 	f := modelFrame{bytes: bytes}
-	return m.closed || !m.within([]modelFrame{f}) || m.within(append(slices.Clone(m.queued), f))
+	return !m.within([]modelFrame{f}) || m.within(append(slices.Clone(m.queued), f))
 }
 
 func (m *model) oldest(now time.Duration) time.Duration {

@@ -60,12 +60,12 @@ func (q *Queue[T]) Offer(it Item[T]) Verdict {
 // now without loss. Takers can only make more room, so a publisher that keeps
 // others from offering may ask every queue first and offer afterwards.
 //
-// A queue has no say about a frame that it could never hold, nor once it is
-// closed: waiting would change nothing, so the answer is true.
+// The answer is true for a frame that the queue could never hold, and once it
+// is closed: to wait would change nothing.
 func (q *Queue[T]) Fits(bytes int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.closed || !q.holdsLocked(bytes) || q.fitsLocked(bytes)
+	return !q.holdsLocked(bytes) || q.fitsLocked(bytes)
 }
 
 // Take moves frames from the head of the queue to dst, in order: as many as

@@ -81,6 +81,12 @@ func TestSteps(t *testing.T) {
 			{offer: "d*11", want: refused(LimitBytes)},
 			{max: 9, take: "a (1 overflow)c (1 overflow)"},
 		}},
+		{"byte counts do not wrap around", DropOldest, Limits{2, math.MaxInt}, 0, []step{
+			{offer: "a*9223372036854775807", want: accepted(wakes)},
+			{offer: "b", want: over(LimitBytes, 1, 0)},
+			{offer: "c*9223372036854775807", want: over(LimitBytes, 1, 0)},
+			{max: 9, take: "(2 overflow)c"},
+		}},
 		{"a frame that never fits is told of by a queue at rest", KeepLatest, Limits{2, 10}, 0, []step{
 			{offer: "a*11", want: Verdict{Wake: true, Overflow: LimitBytes, Dropped: 1}},
 			{offer: "b*11", want: refused(LimitBytes)},
