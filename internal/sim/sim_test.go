@@ -187,9 +187,52 @@ func TestBytesAreCapacity(t *testing.T) {
 			t.Errorf("%v: refused %d by messages, %d by bytes", policy, byMessages.Refused, byBytes.Refused)
 		}
 	}
-	_, s := one(t, queue.DropNewest, Config{Bytes: 9, Sizes: []int{10}})
-	if s.Lost != 1000 || s.InDomain {
-		t.Errorf("messages that never fit: %+v", s)
+	for _, policy := range []queue.Policy{queue.DropNewest, queue.RejectPublish} {
+		_, s := one(t, policy, Config{Bytes: 9, Sizes: []int{10}})
+		if s.Lost != 1000 || s.InDomain {
+			t.Errorf("%v: messages that never fit: %+v", policy, s)
+		}
+	}
+}
+
+func TestSizes(t *testing.T) {
+	cfg := Config{Rate: 2, Bytes: 10, Sizes: []int{4, 7}, Subscribers: drains(2)}
+	if _, s := one(t, queue.DropNewest, cfg); s.Lost != 200 || s.InDomain {
+		t.Errorf("every second message does not fit, and yet: %+v", s)
+	}
+	cfg.Bytes = 11
+	if _, s := one(t, queue.DropNewest, cfg); s.Lost != 0 {
+		t.Errorf("all messages fit, and yet: %+v", s)
+	}
+	// Where even the largest always fit, the limit does not count.
+	cfg.Capacity, cfg.Bytes = 2, 14
+	if _, s := one(t, queue.DropNewest, cfg); s.Lost != 0 || !s.InDomain {
+		t.Errorf("the byte limit cannot be hit, and yet: %+v", s)
+	}
+}
+
+func TestNothingSent(t *testing.T) {
+	for _, policy := range queue.Policies() {
+		if _, s := one(t, policy, Config{Subscribers: drains(0)}); s.Sent != 0 || s.LastSent != -1 || s.MeanAge != 0 {
+			t.Errorf("%v: a stuck subscriber: %+v", policy, s)
+		}
+	}
+}
+
+func TestCompare(t *testing.T) {
+	for _, tt := range []struct {
+		outside             []string
+		predicted, observed int
+		want                string
+	}{
+		{nil, 5, 5, ""},
+		{nil, 5, 6, "nothing that would explain it: 1 more than the formula says"},
+		{[]string{"a", "b"}, 5, 5, "a, b: as the formula says all the same"},
+		{[]string{"a"}, 5, 3, "a: 2 fewer than the formula says"},
+	} {
+		if got := compare(tt.outside, tt.predicted, tt.observed); got != tt.want {
+			t.Errorf("got %q, want %q", got, tt.want)
+		}
 	}
 }
 
@@ -327,6 +370,9 @@ func TestTTL(t *testing.T) {
 		if s.MaxAge > 4 {
 			t.Errorf("%v: a message of age %d was sent in spite of a ttl of 4", policy, s.MaxAge)
 		}
+		if s.InDomain {
+			t.Errorf("%v: a ttl is said to be in the formula's domain", policy)
+		}
 		if policy == queue.DropNewest && s.MaxAge != 4 {
 			t.Errorf("%v: the oldest message was %d ticks old", policy, s.MaxAge)
 		}
@@ -342,6 +388,10 @@ func TestKeys(t *testing.T) {
 		if times[key] < 199/4 {
 			t.Errorf("of 4 keys the reader saw %v", times)
 		}
+	}
+	dropped := w.members[0].queue.Stats(0).Dropped
+	if dropped[queue.Overflow] != 0 || dropped[queue.Conflated] == 0 {
+		t.Errorf("the queue holds 4 keys, and yet dropped %v", dropped)
 	}
 }
 
