@@ -15,6 +15,9 @@
 //	        └ queued ──── Take ──── in flight
 //	             └ dropped ── overflow, conflated, expired, closed
 //
+// Frames that a subscriber is given from elsewhere go into flight by Begin and
+// are counted here, so that the sums hold for all that it was ever to get.
+//
 // These hold after every call:
 //
 //   - Offered = Sent + Dropped (all reasons) + queued + in flight.

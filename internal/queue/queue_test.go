@@ -269,12 +269,36 @@ func TestTakeLimits(t *testing.T) {
 	}
 }
 
+// TestTakeAppends: a batch that is gathered from several queues is within its
+// limit or one frame, not one frame of each.
 func TestTakeAppends(t *testing.T) {
 	q := New(Config[int]{Limits: unbounded})
 	q.Offer(Item[int]{Value: 2, Bytes: 50})
-	got := q.Take([]Item[int]{{Value: 1, Bytes: 50}}, 0, Limits{1, 60})
-	if len(got.Items) != 2 || got.Items[0].Value != 1 || got.Items[1].Value != 2 {
-		t.Errorf("took %+v", got.Items)
+	batch := []Item[int]{{Value: 1, Bytes: 50}}
+	for _, full := range []Limits{{0, 100}, {1, 49}} {
+		got := q.Take(batch, 0, full)
+		if len(got.Items) != 1 || got.Empty || q.Stats(0).InFlight != 0 {
+			t.Errorf("a take limited to %+v took %+v", full, got)
+		}
+	}
+	got := q.Take(batch, 0, Limits{1, 50})
+	if len(got.Items) != 2 || got.Items[0].Value != 1 || got.Items[1].Value != 2 || got.Empty {
+		t.Errorf("took %+v", got)
+	}
+	if got := q.Take(batch, 0, Limits{1, 50}); len(got.Items) != 1 || !got.Empty {
+		t.Errorf("took %+v from an empty queue", got)
+	}
+}
+
+func TestBegin(t *testing.T) {
+	q := New(Config[int]{Limits: unbounded})
+	q.Begin(3)
+	if s := q.Stats(0); s.Offered != 3 || s.InFlight != 3 || s.Queued != (Limits{}) {
+		t.Errorf("3 frames from elsewhere: %+v", s)
+	}
+	q.Done(2, 1)
+	if s := q.Stats(0); s.Sent != 2 || s.Dropped[Closed] != 1 || s.InFlight != 0 {
+		t.Errorf("once resolved: %+v", s)
 	}
 }
 
