@@ -74,3 +74,27 @@ func BenchmarkOfferTake(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkFanout offers one message to 1,000 queues, each of which takes it
+// from cold memory; the figure is per queue.
+func BenchmarkFanout(b *testing.B) {
+	const subscribers, messages = 1000, 16
+	var queues [subscribers]*Queue[*int]
+	for i := range queues {
+		queues[i] = New(Config[*int]{Limits: Limits{256, math.MaxInt}})
+	}
+	it := Item[*int]{Value: new(int), Bytes: 1}
+	dst := make([]Item[*int], 0, messages)
+	for i := 0; i < b.N; i += subscribers * messages {
+		for range messages {
+			for _, q := range queues {
+				q.Offer(it)
+			}
+		}
+		b.StopTimer()
+		for _, q := range queues {
+			q.Done(len(q.Take(dst[:0], 0, Limits{messages, math.MaxInt}).Items), 0)
+		}
+		b.StartTimer()
+	}
+}

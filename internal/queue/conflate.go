@@ -177,9 +177,10 @@ func (s *keyset) add(key string, at int) {
 	s.more[key] = at
 }
 
-// free returns the borrowed map, with no key left in it.
+// free returns the borrowed map, with no key left in it. A large one is left to
+// the collector: clearing it would cost the next, smaller pass as much.
 func (s *keyset) free() {
-	if s.more != nil {
+	if s.more != nil && len(s.more) <= 1024 {
 		clear(s.more)
 		keyMaps.Put(s.more)
 	}

@@ -87,9 +87,13 @@ func (p *pair) run() {
 		case op < 18:
 			p.offer(p.next(), p.next())
 		case op < 22:
-			p.take(Limits{Messages: p.next() % 8, Bytes: p.next()})
+			p.take(p.next()%3, Limits{Messages: p.next() % 8, Bytes: p.next()})
 		case op < 25:
 			p.done(p.next(), p.next())
+		case op == 25:
+			n := p.next() % 3
+			p.q.Begin(n)
+			p.m.begin(n)
 		case op < 28:
 			p.now += time.Duration(p.next() % 4)
 		case op < 30:
@@ -120,10 +124,11 @@ func (p *pair) offer(key, size int) {
 	p.same("Offer", got, p.m.offer(f))
 }
 
-func (p *pair) take(limit Limits) {
-	got := p.q.Take(nil, p.now, limit)
-	frames, gaps, expired, tail := p.m.take(p.now, limit)
-	want := Taken[int]{Expired: expired, Tail: tail, Empty: len(frames) == 0}
+func (p *pair) take(have int, limit Limits) {
+	batch := make([]Item[int], have)
+	got := p.q.Take(batch, p.now, limit)
+	frames, gaps, expired, tail := p.m.take(have > 0, p.now, limit)
+	want := Taken[int]{Items: batch, Expired: expired, Tail: tail, Empty: len(frames)+len(p.m.queued) == 0}
 	for i, f := range frames {
 		want.Items = append(want.Items, Item[int]{Value: f.id, Key: f.key, Bytes: f.bytes, At: f.at, Gap: gaps[i]})
 	}

@@ -82,7 +82,7 @@ func (m *model) within(frames []modelFrame) bool {
 
 func (m *model) fits(bytes int) bool {
 	f := modelFrame{bytes: bytes}
-	return m.closed || !m.within([]modelFrame{f}) || m.within(append(slices.Clone(m.queued), f))
+	return !m.within([]modelFrame{f}) || m.within(append(slices.Clone(m.queued), f))
 }
 
 func (m *model) oldest(now time.Duration) time.Duration {
@@ -180,8 +180,9 @@ func (m *model) conflate(all []modelFrame) (kept []modelFrame) {
 	return choose(longest)
 }
 
-// take returns the frames and the gap before each.
-func (m *model) take(now time.Duration, limit Limits) (got []modelFrame, gaps []Gap, expired int, tail Gap) {
+// take returns the frames and the gap before each. A batch that has frames
+// already is bound by the limit from the first.
+func (m *model) take(started bool, now time.Duration, limit Limits) (got []modelFrame, gaps []Gap, expired int, tail Gap) {
 	total := 0
 	for len(m.queued) > 0 {
 		f := m.queued[0]
@@ -191,7 +192,7 @@ func (m *model) take(now time.Duration, limit Limits) (got []modelFrame, gaps []
 			expired++
 			continue
 		}
-		if len(got) > 0 && (len(got)+1 > limit.Messages || total+f.bytes > limit.Bytes) {
+		if (started || len(got) > 0) && (len(got)+1 > limit.Messages || total+f.bytes > limit.Bytes) {
 			break
 		}
 		got = append(got, f)
@@ -203,10 +204,15 @@ func (m *model) take(now time.Duration, limit Limits) (got []modelFrame, gaps []
 		tail = m.tell(1 << 62)
 	}
 	m.flight += len(got)
-	if len(got) == 0 {
+	if len(got)+len(m.queued) == 0 {
 		m.awake = false
 	}
 	return got, gaps, expired, tail
+}
+
+func (m *model) begin(n int) {
+	m.offered += uint64(n)
+	m.flight += n
 }
 
 func (m *model) done(sent, lost int) {

@@ -42,30 +42,33 @@ func (q *Queue[T]) Policy() Policy { return q.cfg.Policy }
 func (q *Queue[T]) Limits() Limits { return q.cfg.Limits }
 
 // Offer tries to add a frame; it.At is now.
-func (q *Queue[T]) Offer(it Item[T]) Verdict {
+func (q *Queue[T]) Offer(it Item[T]) (v Verdict) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
-		return Verdict{Closed: true}
+		v.Closed = true
+		return v
 	}
 	q.offered++
-	if !q.fitsLocked(it.Bytes) {
-		return q.overflowLocked(&it)
+	if q.fitsLocked(it.Bytes) {
+		q.acceptLocked(&it, it.At)
+		v.Accepted, v.Wake = true, q.signalLocked()
+	} else {
+		q.overflowLocked(&it, &v)
 	}
-	q.acceptLocked(&it, it.At)
-	return Verdict{Accepted: true, Wake: q.signalLocked()}
+	return v
 }
 
 // Fits reports whether an offer of a payload of that size would be accepted
 // now without loss. Takers can only make more room, so a publisher that keeps
 // others from offering may ask every queue first and offer afterwards.
 //
-// A queue has no say about a frame that it could never hold, nor once it is
-// closed: waiting would change nothing, so the answer is true.
+// The answer is true for a frame that the queue could never hold, and once it
+// is closed: to wait would change nothing.
 func (q *Queue[T]) Fits(bytes int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.closed || !q.holdsLocked(bytes) || q.fitsLocked(bytes)
+	return !q.holdsLocked(bytes) || q.fitsLocked(bytes)
 }
 
 // Take moves frames from the head of the queue to dst, in order: as many as
@@ -187,8 +190,8 @@ func (q *Queue[T]) acceptLocked(it *Item[T], since time.Duration) {
 }
 
 // overflowLocked applies the policy to a frame that does not fit.
-func (q *Queue[T]) overflowLocked(it *Item[T]) Verdict {
-	v := Verdict{Overflow: LimitMessages}
+func (q *Queue[T]) overflowLocked(it *Item[T], v *Verdict) {
+	v.Overflow = LimitMessages
 	if !q.holdsLocked(it.Bytes) || q.ring.n < q.cfg.Limits.Messages {
 		v.Overflow = LimitBytes
 	}
@@ -201,13 +204,13 @@ func (q *Queue[T]) overflowLocked(it *Item[T]) Verdict {
 		v.Oldest = q.oldestLocked(it.At)
 		q.dropped[Overflow]++
 		v.Discarded = q.closeLocked()
-		return v
+		return
 	case !q.holdsLocked(it.Bytes) || (q.cfg.Policy != DropOldest && q.cfg.Policy != KeepLatest):
 		v.Dropped = 1
 		q.dropped[Overflow]++
 		addGap(&q.tail, 1, Overflow)
 		v.Wake = q.signalLocked()
-		return v
+		return
 	case q.cfg.Policy == KeepLatest:
 		since, v.Conflated = q.conflateLocked(it)
 	}
@@ -220,7 +223,6 @@ func (q *Queue[T]) overflowLocked(it *Item[T]) Verdict {
 		q.distinct = q.ring.n
 	}
 	v.Accepted, v.Wake = true, q.signalLocked()
-	return v
 }
 
 // dropHeadLocked drops the first frame; the next one, or the tail, tells of it.
