@@ -154,7 +154,7 @@ func (p *program) listenAddr(flag, addr string, insecure bool) {
 	}
 	if !loopbackHost(host) && !insecure {
 		p.wrong(flag, "%s can be reached from other machines, and without authentication whoever reaches it may read, publish and end connections; "+
-			"listen on 127.0.0.1, or accept that with --insecure", addr)
+			"listen on 127.0.0.1, or accept that with --insecure (HUBD_INSECURE=true)", addr)
 	}
 }
 
