@@ -18,7 +18,7 @@ const defaultURL = "http://127.0.0.1:8080"
 // target is where the commands of a client find the server.
 type target struct {
 	URL   string `name:"url" group:"connect" default:"http://127.0.0.1:8080" placeholder:"URL" help:"The server. Default: http://127.0.0.1:8080."`
-	Token string `group:"connect" placeholder:"TOKEN" help:"Bearer token, for a server with authentication. The variable keeps it out of the process list."`
+	Token string `group:"connect" placeholder:"TOKEN" help:"Bearer token, for a server with authentication. HUBD_TOKEN in place of the flag keeps it out of the process list."`
 }
 
 // parseServerURL checks the URL of a server. A path is that of a proxy before it.

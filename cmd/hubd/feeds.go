@@ -19,11 +19,19 @@ import (
 type feedReader struct {
 	file  string
 	found problems
+	feeds []feedEntry
+}
+
+// feedEntry is a feed of the file.
+type feedEntry struct {
+	hub.Feed
+	where  string // file:line
+	broken bool   // what is wrong with it has been reported already
 }
 
 // parseFeeds reads the text of a configuration file: the feeds, and all that
 // is wrong with it.
-func parseFeeds(file string, text []byte) ([]hub.Feed, problems) {
+func parseFeeds(file string, text []byte) ([]feedEntry, problems) {
 	r := &feedReader{file: file}
 	var document yaml.Node
 	if err := yaml.Unmarshal(text, &document); err != nil {
@@ -33,17 +41,15 @@ func parseFeeds(file string, text []byte) ([]hub.Feed, problems) {
 	if len(document.Content) == 0 {
 		return nil, nil // an empty file, or only comments
 	}
-	var feeds []hub.Feed
 	r.mapping(document.Content[0], "the file", fields{
 		"feeds": func(n *yaml.Node) {
 			for _, item := range r.list(n, "feeds") {
-				if feed, ok := r.feed(item); ok {
-					feeds = append(feeds, feed)
-				}
+				feed, ok := r.feed(item)
+				r.feeds = append(r.feeds, feedEntry{feed, r.at(item), !ok})
 			}
 		},
 	})
-	return feeds, r.found
+	return r.feeds, r.found
 }
 
 // syntax reports text that is no YAML. The library's messages name lines in
@@ -57,8 +63,10 @@ func (r *feedReader) syntax(err error) {
 	r.found.add("%s: not valid YAML: %s", r.file, message)
 }
 
+func (r *feedReader) at(n *yaml.Node) string { return fmt.Sprintf("%s:%d", r.file, n.Line) }
+
 func (r *feedReader) wrong(n *yaml.Node, format string, args ...any) {
-	r.found.add("%s:%d: %s", r.file, n.Line, fmt.Sprintf(format, args...))
+	r.found.add("%s: %s", r.at(n), fmt.Sprintf(format, args...))
 }
 
 // fields are the known keys of a mapping, each with what reads its value.

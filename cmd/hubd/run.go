@@ -130,8 +130,13 @@ func (p *program) parser(grammar *commands) (*kong.Kong, error) {
 	return kong.New(grammar, append(options, p.mappers()...)...)
 }
 
-// unknownFlag is the wording of the parser for a flag that it does not know.
-var unknownFlag = regexp.MustCompile(`^unknown flag (-\S+?)(,|$)`)
+// The wordings of the parser for a flag that it does not know, a word that has
+// no place, and a flag without its value.
+var (
+	unknownFlag    = regexp.MustCompile(`^unknown flag (-\S+?)(,|$)`)
+	unexpectedWord = regexp.MustCompile(`^unexpected argument (\S+?)(,|$)`)
+	missingValue   = regexp.MustCompile(`^(-\S+): expected \S+ value but got`)
+)
 
 // parse parses args. An unknown flag is noted and left out, so that the others
 // are looked at as well; any other mistake of the command line ends it.
@@ -149,23 +154,39 @@ func (p *program) parse(parser *kong.Kong, args []string) (*kong.Context, error)
 		if errors.Is(err, errHelpShown) {
 			return nil, err
 		}
-		where := "hubd"
-		var failed *kong.ParseError
-		if errors.As(err, &failed) && failed.Context.Selected() != nil {
-			where = failed.Context.Selected().FullPath()
+		if match := unknownFlag.FindStringSubmatch(err.Error()); match != nil {
+			if rest, found := without(args, match[1]); found {
+				p.problems.add("%v", err)
+				args = rest
+				continue
+			}
 		}
-		match := unknownFlag.FindStringSubmatch(err.Error())
-		rest, found := args, false
-		if match != nil {
-			rest, found = without(args, match[1])
-		}
-		if !found {
-			p.problems.add("%s", err)
-			return nil, p.problems.err(strings.TrimPrefix(where, "hubd "))
-		}
-		p.problems.add("%s", err)
-		args = rest
+		return nil, p.misuse(parser, args, err)
 	}
+}
+
+// misuse words a mistake of the command line that ended its parsing.
+func (p *program) misuse(parser *kong.Kong, args []string, err error) error {
+	command := ""
+	var failed *kong.ParseError
+	if errors.As(err, &failed) && failed.Context.Selected() != nil {
+		command = failed.Context.Selected().Name
+	}
+	text := err.Error()
+	if match := missingValue.FindStringSubmatch(text); match != nil {
+		text = match[1] + ": a value must follow"
+	}
+	if match := unexpectedWord.FindStringSubmatch(text); match != nil && !slices.Contains(args, command) {
+		// No command was named, so the word was meant as one.
+		var names []string
+		for _, node := range parser.Model.Children {
+			names = append(names, node.Name)
+		}
+		text = fmt.Sprintf("there is no command %s; %s", printable(match[1]), didYouMean(match[1], names))
+		command = ""
+	}
+	p.problems.add("%s", text)
+	return p.problems.err(command)
 }
 
 // note remembers the selected command's flags and where their values are from.

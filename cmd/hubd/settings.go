@@ -68,7 +68,11 @@ func (s *settings) configure(p *program) {
 	e := &s.effective
 	e.open = true
 	public := p.publicURL(s.PublicURL)
-	e.hub = hub.Config{Feeds: p.feeds(s.Config), MaxMessageBytes: int(s.MaxMessage)}
+	entries := p.feeds(s.Config)
+	e.hub = hub.Config{MaxMessageBytes: int(s.MaxMessage)}
+	for _, entry := range entries {
+		e.hub.Feeds = append(e.hub.Feeds, entry.Feed)
+	}
 	e.feeds = e.hub.WithDefaults().Feeds
 	e.descriptors = descriptorLimit()
 	e.server = server.Config{
@@ -109,9 +113,7 @@ func (s *settings) configure(p *program) {
 		"close-timeout":            int(s.CloseTimeout),
 	})
 	if err := e.hub.Validate(); err != nil {
-		for _, problem := range flatten(err) {
-			p.problems.add("%s", problem)
-		}
+		p.hubProblems(flatten(err), entries)
 	}
 }
 
@@ -152,7 +154,7 @@ func (p *program) listenAddr(flag, addr string, insecure bool) {
 	}
 	if !loopbackHost(host) && !insecure {
 		p.wrong(flag, "%s can be reached from other machines, and without authentication whoever reaches it may read, publish and end connections; "+
-			"listen on 127.0.0.1, or accept that with --insecure", addr)
+			"listen on 127.0.0.1, or accept that with --insecure (HUBD_INSECURE=true)", addr)
 	}
 }
 
@@ -246,7 +248,7 @@ func (s *settings) logger(p *program) *slog.Logger {
 }
 
 // feeds reads the file of --config.
-func (p *program) feeds(file string) []hub.Feed {
+func (p *program) feeds(file string) []feedEntry {
 	if file == "" {
 		return nil
 	}
@@ -258,6 +260,19 @@ func (p *program) feeds(file string) []hub.Feed {
 	feeds, found := parseFeeds(file, text)
 	p.problems = append(p.problems, found...)
 	return feeds
+}
+
+// hubProblems adds what the hub finds wrong with its configuration, with the
+// place in the file where it concerns a feed of it.
+func (p *program) hubProblems(texts []string, entries []feedEntry) {
+	for _, text := range texts {
+		var number int
+		if _, err := fmt.Sscanf(text, "feed %d ", &number); err != nil || number < 1 || number > len(entries) {
+			p.problems.add("%s", text)
+		} else if entry := entries[number-1]; !entry.broken {
+			p.problems.add("%s: %s", entry.where, text)
+		}
+	}
 }
 
 // flatten returns the texts of an error that joins others.

@@ -50,7 +50,11 @@ func (c *tailCommand) run(ctx context.Context, p *program) error {
 		dial:    dialer(c.Slow),
 	}
 	if c.After != "" {
-		f.printer.begin(c.Rooms[0], c.After)
+		at, err := parsePlace(c.After)
+		if err != nil {
+			return p.usage("tail", err)
+		}
+		f.printer.rooms[c.Rooms[0]] = &at
 	}
 	return f.follow(ctx)
 }

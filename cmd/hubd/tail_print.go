@@ -28,24 +28,24 @@ func newPrinter(out io.Writer, json bool) *printer {
 	return &printer{out: out, json: json, rooms: make(map[string]*place)}
 }
 
-// begin sets where a room begins. A position without the right form is the
-// server's to refuse.
-func (p *printer) begin(room, position string) {
-	epoch, digits, _ := strings.Cut(position, ":")
+// parsePlace reads a position as users write it.
+func parsePlace(text string) (place, error) {
+	epoch, digits, ok := strings.Cut(text, ":")
 	seq, err := strconv.ParseUint(digits, 10, 64)
-	if err != nil {
-		epoch, seq = position, 0
+	if !ok || epoch == "" || err != nil {
+		return place{}, fmt.Errorf("--after %q is no position; write EPOCH:SEQ, as \"hubd tail --json\" shows them in \"joined\"", text)
 	}
-	p.rooms[room] = &place{epoch, seq}
+	return place{epoch, seq}, nil
 }
+
+func (at place) String() string { return at.epoch + ":" + strconv.FormatUint(at.seq, 10) }
 
 // position is where to go on in a room, empty for its present.
 func (p *printer) position(room string) string {
-	at := p.rooms[room]
-	if at == nil {
-		return ""
+	if at := p.rooms[room]; at != nil {
+		return at.String()
 	}
-	return at.epoch + ":" + strconv.FormatUint(at.seq, 10)
+	return ""
 }
 
 // print prints a frame, of which text is the original.
