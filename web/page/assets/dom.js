@@ -38,21 +38,21 @@ export function reconcile(parent, items, { key, create, update }) {
   for (const child of parent.children) old.set(child.dataset.key, child);
   const focused = parent.contains(document.activeElement) ? document.activeElement : null;
 
-  let place = parent.firstElementChild;
-  for (const item of items) {
+  const nodes = items.map((item) => {
     const id = key(item);
-    let node = old.get(id);
-    if (node) {
-      old.delete(id);
-    } else {
-      node = create(item);
-      node.dataset.key = id;
-    }
+    const node = old.get(id) ?? create(item);
+    old.delete(id);
+    node.dataset.key = id;
     update(node, item);
+    return node;
+  });
+  const kept = new Set(nodes);
+  for (const child of [...parent.children]) if (!kept.has(child)) child.remove();
+  let place = parent.firstElementChild;
+  for (const node of nodes) {
     if (node === place) place = place.nextElementSibling;
     else parent.insertBefore(node, place);
   }
-  for (const node of old.values()) node.remove();
   // Moving a node in the document takes the focus from it.
   if (focused?.isConnected && document.activeElement !== focused) focused.focus({ preventScroll: true });
 }

@@ -51,12 +51,12 @@ export const plural = (n, word) => `${count(n)} ${word}${n === 1 ? '' : 's'}`;
 
 /** What a policy does, in a sentence. */
 export const policyHints = {
-  '': 'The room’s feed decides what is lost when a queue is full.',
-  'drop-newest': 'When the queue is full, the arriving message is lost.',
-  'drop-oldest': 'When the queue is full, the oldest queued messages are lost.',
-  'keep-latest': 'When the queue is full, only the newest message (of each key) is kept.',
-  disconnect: 'When the queue is full, this page is disconnected, and comes back.',
-  'reject-publish': 'When the queue is full, the publisher is refused. Allowed only where the feed says so.',
+  '': 'If this page reads too slowly and its queue is full, the room’s feed decides what is lost.',
+  'drop-newest': 'If this page reads too slowly and its queue is full, the arriving message is lost.',
+  'drop-oldest': 'If this page reads too slowly and its queue is full, the oldest queued messages are lost.',
+  'keep-latest': 'If this page reads too slowly, only the newest message (of each key) is kept for it.',
+  disconnect: 'If this page reads too slowly and its queue is full, it is disconnected. It then comes back.',
+  'reject-publish': 'If this page reads too slowly and its queue is full, publishers are refused. Few feeds allow it.',
 };
 
 /** Why frames were dropped, in the order of display. */

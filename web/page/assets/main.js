@@ -82,8 +82,8 @@ async function joinRoom(room, joinOptions) {
     views.get(room).node.scrollIntoView({ block: 'nearest' });
     throw new HubError('already_joined', `This page is in ${room} already.`);
   }
-  options.set(room, joinOptions);
   const frame = await connection.join(room, joinOptions);
+  options.set(room, joinOptions);
   // The frames behind the answer are handled in later tasks, so none is lost.
   const view = new RoomView(room, { publish: (...args) => connection.publish(...args), leave: leaveRoom });
   views.set(room, view);

@@ -71,7 +71,7 @@ export class Operator {
     }
     this.flows = {};
     for (const name of ['published', 'offered', 'sent', 'dropped']) {
-      const flow = { rate: el('span', 'flow-rate', '0'), total: el('span', 'flow-total'), spark: new Sparkline(60, `${name} a second, the last minute`) };
+      const flow = { rate: el('span', 'flow-rate', '–'), total: el('span', 'flow-total'), spark: new Sparkline(60, `${name} a second, the last minute`) };
       nodes.flows.append(el('div', `flow ${name}`,
         el('span', 'flow-name', name), el('span', 'flow-now', flow.rate, ' /s'), flow.spark.node, flow.total));
       this.flows[name] = flow;
@@ -100,8 +100,9 @@ export class Operator {
     this.abort = abort;
     let next = interval;
     try {
-      const [stats, rooms, subscribers] = await Promise.all([
-        request('stats', abort.signal),
+      // One request finds out whether the rest is worth asking for.
+      const stats = await request('stats', abort.signal);
+      const [rooms, subscribers] = await Promise.all([
         request(`rooms?limit=${roomsLimit}`, abort.signal),
         request(`subscribers?sort=${this.nodes.sort.value}&limit=${slowestLimit}`, abort.signal),
       ]);
@@ -160,7 +161,7 @@ export class Operator {
       setText(this.totals[name].value, value);
       setText(this.totals[name].extra, extra);
     };
-    set('Connections', count(websocket + sse), sse > 0 ? `${count(websocket)} WebSocket, ${count(sse)} SSE` : '');
+    set('Connections', count(websocket + sse), sse > 0 ? `${count(sse)} by SSE` : '');
     set('Rooms', count(stats.rooms));
     set('Subscriptions', count(stats.subscriptions));
     set('Queued', count(stats.queued.messages), bytes(stats.queued.bytes));
@@ -181,7 +182,7 @@ export class Operator {
     const seconds = before ? (now - before.at) / 1000 : 0;
     const perSecond = (name) => (seconds > 0 ? Math.max(0, values[name] - before.values[name]) / seconds : 0);
     for (const [name, flow] of Object.entries(this.flows)) {
-      setText(flow.rate, rate(perSecond(name)));
+      setText(flow.rate, before ? rate(perSecond(name)) : '–');
       setText(flow.total, `${compact(values[name])} in all`);
       if (before) flow.spark.push(perSecond(name));
     }
@@ -198,7 +199,7 @@ export class Operator {
     const deepest = Math.max(1, ...subscribers.map((s) => s.queued.messages));
     this.nodes.slowestNone.hidden = subscribers.length > 0;
     reconcile(this.nodes.slowest, subscribers, {
-      key: (s) => String(s.id),
+      key: (s) => `${s.id} ${s.room}`,
       create: (s) => this.#subscriberRow(s),
       update: (row, s) => this.#updateSubscriber(row, s, deepest),
     });
@@ -214,14 +215,14 @@ export class Operator {
   #updateSubscriber(row, s, deepest) {
     const set = (selector, text) => setText(row.querySelector(selector), text);
     set('.who-room', s.room);
-    set('.who-policy', s.policy);
-    set('.who-id', `${s.id} · ${s.transport}`);
-    row.querySelector('.who').title = `${s.remote ?? ''} since ${s.since ?? ''}`.trim();
+    set('.who-detail', `${s.policy} · ${s.id}`);
+    row.querySelector('.who').title = `${s.room}\n${s.transport} from ${s.remote}, since ${s.since}`;
     // Where the hub tells the limits, the meter shows how full the queue is,
     // by the limit that is nearer; else how deep beside the deepest here.
-    const limit = s.queue;
-    set('.depth-messages', limit ? `${compact(s.queued.messages)} of ${compact(limit.messages)}` : compact(s.queued.messages));
-    set('.depth-bytes', limit ? `${bytes(s.queued.bytes)} of ${bytes(limit.bytes)}` : bytes(s.queued.bytes));
+    const { limit } = s;
+    set('.depth-messages', limit ? `${compact(s.queued.messages)} / ${compact(limit.messages)}` : compact(s.queued.messages));
+    set('.depth-bytes', bytes(s.queued.bytes));
+    row.querySelector('.depth').title = limit ? `Limit: ${plural(limit.messages, 'message')}, ${bytes(limit.bytes)}` : '';
     const full = limit
       ? Math.max(s.queued.messages / limit.messages, s.queued.bytes / limit.bytes)
       : s.queued.messages / deepest;
@@ -277,7 +278,7 @@ export class Operator {
       update: (row, r) => {
         const set = (selector, text) => setText(row.querySelector(selector), text);
         set('.who-room', r.room);
-        set('.who-policy', `${r.feed} · ${r.policy}`);
+        set('.who-detail', `${r.feed} · ${r.policy}`);
         set('.subscribers', count(r.subscribers));
         set('.position', count(r.seq));
         set('.queued', compact(r.queued.messages));

@@ -1,7 +1,7 @@
 // One joined room: its facts, its stream, and publishing to it.
 
 import { copyText, fromTemplate, setText } from './dom.js';
-import { bytes, count, plural, rate } from './format.js';
+import { bytes, count, rate } from './format.js';
 import { Stream } from './stream.js';
 
 /** The URL of a room on this hub. */
@@ -89,6 +89,10 @@ export class RoomView {
   async #publish() {
     const { message, format, key } = this.form.elements;
     const text = message.value;
+    if (!text) {
+      this.#say('Write a message first.', 'bad');
+      return;
+    }
     const content = format.value === 'json' ? { json: text } : { text };
     try {
       const { seq } = await this.actions.publish(this.room, content, key.value);
@@ -108,7 +112,7 @@ export class RoomView {
   /** The hub has let this page in; again after a lost link. */
   joined(frame, again) {
     setText(this.facts.policy, frame.policy);
-    setText(this.facts.queue, `${plural(frame.queue.messages, 'message')}, ${bytes(frame.queue.bytes)}`);
+    setText(this.facts.queue, `${count(frame.queue.messages)} / ${bytes(frame.queue.bytes)}`);
     if (again) this.stream.note(this.#sinceThen(frame), 'warn');
     this.epoch = frame.epoch;
     this.seq = frame.seq;
