@@ -89,6 +89,7 @@ export class Connection {
     this.handlers = handlers;
     this.socket = null;
     this.isOpen = false;
+    this.isWaiting = false; // for the next attempt
     this.failures = 0;
     this.openedAt = 0;
     this.heardAt = 0;
@@ -97,27 +98,25 @@ export class Connection {
     this.rooms = new Map(); // room → {options, joined, resolve, reject}
     this.retryTimer = 0;
     this.probeTimer = 0;
-    addEventListener('online', () => this.retryNow());
+    addEventListener('online', () => {
+      if (this.isWaiting) this.open();
+    });
     document.addEventListener('visibilitychange', () => {
       if (document.visibilityState === 'visible') this.#probe();
     });
   }
 
-  /** Starts connecting; does nothing if that is under way. */
+  /** Connects now; does nothing if that is under way. */
   open() {
     if (this.socket) return;
     clearTimeout(this.retryTimer);
+    this.isWaiting = false;
     this.#state('connecting');
     const socket = new WebSocket(this.url, subprotocol);
     this.socket = socket;
     socket.onopen = () => this.#opened(socket);
     socket.onmessage = (event) => this.#received(event.data);
     socket.onclose = (event) => this.#closed(event.code, event.reason);
-  }
-
-  /** Ends a wait between attempts. */
-  retryNow() {
-    this.open();
   }
 
   /**
@@ -169,7 +168,8 @@ export class Connection {
 
   #sendJoin(room) {
     const entry = this.rooms.get(room);
-    this.#request({ type: 'join', room, ...entry.options }).then(
+    const { policy, queue_messages } = entry.options;
+    this.#request({ type: 'join', room, policy, queue_messages }).then(
       (frame) => {
         if (this.rooms.get(room) !== entry) return;
         const again = entry.joined;
@@ -239,6 +239,7 @@ export class Connection {
     const ceiling = Math.min(lastCeiling, firstCeiling * 2 ** Math.min(this.failures++, 10));
     const delay = Math.random() * (code === 1013 ? lastCeiling : ceiling);
     this.retryTimer = setTimeout(() => this.open(), delay);
+    this.isWaiting = true;
     this.#state('waiting', why, Date.now() + delay);
   }
 

@@ -76,6 +76,12 @@ export function gapText({ after, lost, reason }) {
   return { text: `${plural(lost, 'message')} missed ${where}: ${reason}`, why: gapReasons[reason] ?? '' };
 }
 
+/** A refusal as a sentence, with the code that programs see. */
+export function explain({ code, message }) {
+  const text = message[0].toUpperCase() + message.slice(1);
+  return `${text}${/[.!?]$/.test(text) ? '' : '.'} (${code})`;
+}
+
 /** The bytes that a base64 text stands for. */
 export function base64Bytes(text) {
   const padding = text.endsWith('==') ? 2 : text.endsWith('=') ? 1 : 0;

@@ -2,7 +2,7 @@
 
 import { Connection, HubError } from './connection.js';
 import { el, setText } from './dom.js';
-import { policyHints } from './format.js';
+import { explain, policyHints } from './format.js';
 import { Operator } from './operator.js';
 import { RoomView, shellExamples } from './room.js';
 
@@ -20,13 +20,13 @@ const connection = new Connection(socketURL, {
   onGap: (frame) => views.get(frame.room)?.gap(frame),
   onLeft: (room, error) => {
     closeRoom(room);
-    fail(error ? `${room}: ${error.message} (${error.code})` : `The hub took this page out of ${room}.`);
+    fail(error ? `${room}: ${explain(error)}` : `The hub took this page out of ${room}.`);
   },
-  onError: (error) => fail(`${error.message} (${error.code})`),
+  onError: (error) => fail(explain(error)),
 });
 
 const operator = new Operator({
-  join: (room) => joinRoom(room, {}).catch((error) => fail(`${error.message} (${error.code})`)),
+  join: (room) => joinRoom(room, {}).catch((error) => fail(explain(error))),
   isJoined: (room) => views.has(room),
   onStats: (stats, rooms) => {
     setText(byId('version'), stats.version);
@@ -95,11 +95,11 @@ async function joinRoom(room, joinOptions) {
 
 async function leaveRoom(room) {
   closeRoom(room);
-  byId('join').elements.room.focus();
+  byId('rooms').focus({ preventScroll: true });
   try {
     await connection.leave(room);
   } catch (error) {
-    if (error.code !== 'link_lost') fail(`${error.message} (${error.code})`);
+    if (error.code !== 'link_lost') fail(explain(error));
   }
 }
 
@@ -127,9 +127,12 @@ function joinFromAddress() {
   for (const part of location.hash.slice(2).split(',')) {
     const [room, query] = part.split('?');
     if (!room || views.has(room)) continue;
-    const fields = Object.fromEntries(new URLSearchParams(query));
-    if (fields.queue_messages) fields.queue_messages = Number(fields.queue_messages);
-    joinRoom(room, fields).catch((error) => fail(`${room}: ${error.message} (${error.code})`));
+    // A link chooses how to join and nothing else.
+    const given = new URLSearchParams(query);
+    const fields = {};
+    if (given.has('policy')) fields.policy = given.get('policy');
+    if (given.has('queue_messages')) fields.queue_messages = Number(given.get('queue_messages'));
+    joinRoom(room, fields).catch((error) => fail(`${room}: ${explain(error)}`));
   }
 }
 
@@ -142,7 +145,7 @@ function suggest(rooms) {
     const button = el('button', 'chip', room);
     button.type = 'button';
     button.addEventListener('click', () => {
-      joinRoom(room, {}).then(focusMessage, (error) => fail(`${error.message} (${error.code})`));
+      joinRoom(room, {}).then(focusMessage, (error) => fail(explain(error)));
     });
     return button;
   }));
@@ -161,20 +164,22 @@ form.addEventListener('submit', async (event) => {
   const name = room.value.trim();
   const fields = {};
   if (policy.value) fields.policy = policy.value;
-  // What is no number goes to the hub as it is: its refusal is the clearer one.
-  if (limit.value.trim()) fields.queue_messages = Number.isNaN(Number(limit.value)) ? limit.value : Number(limit.value);
+  if (limit.value.trim()) fields.queue_messages = Number(limit.value);
   problem.hidden = true;
   const button = form.querySelector('button');
   button.disabled = true;
   try {
     if (!name) throw new HubError('invalid_room', 'A room needs a name, such as lobby.');
+    if ('queue_messages' in fields && !(Number.isSafeInteger(fields.queue_messages) && fields.queue_messages > 0)) {
+      throw new HubError('invalid_option', 'The queue limit is a positive whole number of messages.');
+    }
     const view = await joinRoom(name, fields);
     room.value = '';
     focusMessage(view);
   } catch (error) {
-    problem.textContent = `${error.message} (${error.code})`;
+    problem.textContent = explain(error);
     problem.hidden = false;
-    room.focus();
+    (error.code === 'invalid_option' ? limit : room).focus();
   } finally {
     button.disabled = false;
   }
@@ -194,7 +199,7 @@ for (const link of document.querySelectorAll('a[href^="#"]')) {
 }
 
 byId('failure').querySelector('button').addEventListener('click', () => (byId('failure').hidden = true));
-byId('link').querySelector('button').addEventListener('click', () => connection.retryNow());
+byId('link').querySelector('button').addEventListener('click', () => connection.open());
 document.querySelector('.welcome-shell').append(shellExamples('lobby')[0]);
 addEventListener('hashchange', joinFromAddress);
 

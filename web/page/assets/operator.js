@@ -240,7 +240,7 @@ export class Operator {
     const armed = (this.kicks.get(String(id)) ?? 0) > Date.now();
     setText(button, armed ? 'Sure?' : 'Kick');
     button.classList.toggle('armed', armed);
-    button.setAttribute('aria-label', armed ? `Press again to kick ${id} out of ${room}` : `Kick ${id} out of ${room}`);
+    button.setAttribute('aria-label', armed ? `Press again to kick subscriber ${id} in ${room}` : `Kick subscriber ${id} in ${room}`);
   }
 
   /** The first press arms, the second one kicks: rows move under the pointer. */

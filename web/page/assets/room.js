@@ -1,7 +1,7 @@
 // One joined room: its facts, its stream, and publishing to it.
 
 import { copyText, fromTemplate, setText } from './dom.js';
-import { bytes, count, rate } from './format.js';
+import { bytes, count, explain, rate } from './format.js';
 import { Stream } from './stream.js';
 
 /** The URL of a room on this hub. */
@@ -94,14 +94,15 @@ export class RoomView {
       return;
     }
     const content = format.value === 'json' ? { json: text } : { text };
+    message.focus();
+    message.value = ''; // for the next one, which may be typed before the answer is here
     try {
       const { seq } = await this.actions.publish(this.room, content, key.value);
-      if (message.value === text) message.value = '';
       this.#say(`Published as ${seq}`, 'good');
     } catch (error) {
-      this.#say(`${error.message} (${error.code})`, 'bad');
+      if (message.value === '') message.value = text;
+      this.#say(explain(error), 'bad');
     }
-    message.focus();
   }
 
   #say(text, tone = '') {

@@ -173,14 +173,15 @@ function messageRow(message, stream) {
   body.append(content);
   if (preview.length < text.length) {
     const more = el('button', 'small more', `Show all ${count(text.length)} characters`);
+    const rest = el('span', '', '… ', more);
     more.type = 'button';
     more.addEventListener('click', () => {
       stream.hold(true);
       content.data = text;
-      more.remove();
+      rest.remove();
       stream.log.focus({ preventScroll: true });
     });
-    body.append('… ', more);
+    body.append(rest);
   }
   const node = row(message.kind, message.time, String(message.seq), body);
   if (message.key !== undefined) body.prepend(el('span', 'tag', message.key), ' ');
