@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"hubd/internal/frame"
 	"hubd/internal/hub"
@@ -90,7 +91,7 @@ func allocsPerPublish(t *testing.T, p queue.Policy, subscribers int, stuck bool)
 		members = append(members, n.join("lobby", with(p), limited(4, 1<<16)))
 	}
 	req := say("lobby", "hello")
-	items := make([]hub.Item, 0, 8)
+	items, ages := make([]hub.Item, 0, 8), make([]time.Duration, 0, 8) // a writer's scratch space
 	publish := func() {
 		if _, err := n.Publish(context.Background(), req); err != nil {
 			t.Fatal(err)
@@ -100,7 +101,7 @@ func allocsPerPublish(t *testing.T, p queue.Policy, subscribers int, stuck bool)
 				break
 			}
 			taken := members[i].Take(items[:0], all)
-			members[i].Sent(taken.Items, len(taken.Items), nil)
+			members[i].Sent(taken.Items, len(taken.Items), ages)
 			members[i].Take(items[:0], all)
 		}
 	}

@@ -29,12 +29,24 @@ type node struct {
 	ids atomic.Int64
 }
 
-// newHub returns a hub with these feeds. When the test ends, whatever it did,
-// all that was offered must be accounted for.
+// newHub returns a hub with these feeds and the built-in one, all without
+// history unless they say otherwise: what is retained is then what is queued.
 func newHub(t testing.TB, feeds ...hub.Feed) *node {
 	t.Helper()
+	feeds = hub.Config{Feeds: feeds}.WithDefaults().Feeds
+	for i := range feeds {
+		if feeds[i].History.Age == hub.DefaultHistoryAge {
+			feeds[i].History = &hub.HistoryLimits{}
+		}
+	}
+	return newHubWith(t, hub.Config{Feeds: feeds})
+}
+
+// newHubWith returns a hub. When the test ends, whatever it did, all that was
+// offered must be accounted for.
+func newHubWith(t testing.TB, cfg hub.Config) *node {
+	t.Helper()
 	n := &node{t: t, reg: prometheus.NewRegistry()}
-	cfg := hub.Config{Feeds: feeds}
 	cfg.Metrics = metrics.New(n.reg, metrics.Sets{
 		Feeds: cfg.FeedNames(), Policies: queue.PolicyNames(), DropReasons: queue.ReasonNames(),
 		OverflowReasons: queue.LimitNames(), Encodings: frame.Encodings(), Transports: []string{"none"},
