@@ -147,7 +147,8 @@ func (s *Subscription) Take(dst []Item, limit queue.Limits) Taken {
 	}
 	t := s.queue.Take(dst, s.room.hub.now(), limit)
 	s.series.Dropped(int(queue.Expired), t.Expired)
-	if s.policy == queue.RejectPublish && !t.Empty {
+	// What expired has made room, too, even where nothing was left to take.
+	if s.policy == queue.RejectPublish && (len(t.Items) > len(dst) || t.Expired > 0) {
 		s.room.signalSpace()
 	}
 	return t
