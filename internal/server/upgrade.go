@@ -149,6 +149,9 @@ func joinOf(query url.Values, room frame.Room) (joinCommand, error) {
 // and its buffers would cost an idle connection more than all the rest.
 func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, join *joinCommand) {
 	if r.ContentLength != 0 {
+		// The body may never come, and net/http would wait for it before it
+		// answers, unless the connection is not used any further.
+		w.Header().Set("Connection", "close")
 		s.refuseHandshake(w, r, &hub.Error{Code: hub.InvalidOption, Detail: "a WebSocket handshake has no body"})
 		return
 	}
