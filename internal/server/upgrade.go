@@ -2,7 +2,6 @@ package server
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -232,7 +231,6 @@ type hijacker struct {
 	conn   *conn
 	pipe   *pipe
 	status int
-	text   bytes.Buffer
 }
 
 // The library reads control frames into the one and flushes each from the
@@ -249,19 +247,24 @@ func (h *hijacker) WriteHeader(status int) {
 	}
 }
 
-func (h *hijacker) Write(b []byte) (int, error) { return h.text.Write(b) }
+func (h *hijacker) Write(b []byte) (int, error) { return len(b), nil }
 
-// explain answers with what the library had against the handshake. Its text may
-// quote a header; a problem document is JSON, which quotes it safely.
+// explain answers with what is wrong with the handshake. The library's texts
+// quote what the client sent, at any length; these do not.
 func (h *hijacker) explain() {
-	if h.status == http.StatusSwitchingProtocols {
+	detail := "a handshake has one Sec-WebSocket-Key: 16 bytes in base64"
+	switch {
+	case h.status == http.StatusSwitchingProtocols:
 		return // the hijack failed: nobody can be told
+	case h.status == http.StatusMethodNotAllowed:
+		h.Header().Set("Allow", http.MethodGet)
+		detail = "a handshake is a GET"
+	case h.status == http.StatusUpgradeRequired:
+		detail = "a handshake is HTTP/1.1 with Connection: Upgrade"
+	case h.Header().Get("Sec-WebSocket-Version") != "":
+		detail = "the version of WebSocket here is 13"
 	}
-	detail := strings.TrimSpace(h.text.String())
-	if i := strings.Index(detail, ": "); i >= 0 && strings.HasPrefix(detail, "WebSocket protocol violation") {
-		detail = detail[i+2:]
-	}
-	writeProblem(h.ResponseWriter, h.status, &hub.Error{Code: hub.InvalidOption, Detail: detail[:min(len(detail), 100)]})
+	writeProblem(h.ResponseWriter, h.status, &hub.Error{Code: hub.InvalidOption, Detail: detail})
 }
 
 // Hijack implements http.Hijacker.
