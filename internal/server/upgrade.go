@@ -101,7 +101,11 @@ func (s *Server) handleWS(w http.ResponseWriter, r *http.Request) {
 
 // upgradeRoom is a WebSocket on /rooms/{room}.
 func (s *Server) upgradeRoom(w http.ResponseWriter, r *http.Request, room frame.Room) {
-	join, err := joinOf(r.URL.Query(), room)
+	var join joinCommand
+	query, err := queryOf(r)
+	if err == nil {
+		join, err = joinOf(query, room)
+	}
 	if err == nil {
 		err = s.cfg.Hub.Check(room, join.Options)
 	}
