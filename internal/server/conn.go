@@ -86,7 +86,7 @@ func (c *conn) destroy() {
 	c.mu.Lock()
 	c.overdue = true
 	c.mu.Unlock()
-	_ = c.pipe.Close() // it may be closed already
+	_ = c.pipe.destroy() // it may be closed already
 }
 
 // Evicted implements hub.Owner.
@@ -220,12 +220,13 @@ func (c *conn) finish(cause Cause) {
 	row := closeTable[cause]
 	c.pipe.ours.Store(true)
 	err := c.ws.Close(row.code, row.text)
+	<-c.readerDone
+	c.pipe.linger() // the close timeout ends it at the latest
 	c.mu.Lock()
 	c.closeDue.Stop()
 	overdue := c.overdue
 	c.mu.Unlock()
-	_ = c.pipe.Close() // it may be closed already
-	<-c.readerDone
+	_ = c.pipe.destroy() // it may be closed already
 	outcome := outcomeReset
 	switch {
 	case err == nil, websocket.CloseStatus(err) != -1, websocket.CloseStatus(c.readErr) != -1:
