@@ -38,6 +38,10 @@ type conn struct {
 	// readerDone is closed when the reader has returned; readErr is set before.
 	readerDone chan struct{}
 	readErr    error
+	// answered is closed when all answers have been written that ever will be.
+	// The library answers a close frame by itself, on the reader; it waits for
+	// this, within the close timeout, or its close frame would overtake them.
+	answered chan struct{}
 
 	// writing is the state of the writer: writerIdle and so on.
 	writing atomic.Int32
@@ -217,6 +221,7 @@ func (c *conn) finish(cause Cause) {
 		m.sub.Leave()
 	}
 	c.flushLane()
+	close(c.answered)
 	row := closeTable[cause]
 	c.pipe.ours.Store(true)
 	err := c.ws.Close(row.code, row.text)

@@ -32,7 +32,7 @@ type pipe struct {
 	tcp     *net.TCPConn // raw, where it is one; otherwise nil
 	timeout time.Duration
 	// onClose is called before a close frame of the library's own making is
-	// written, outside the mutex: the write may have to wait for a stuck one.
+	// written, outside the mutex. It may wait for answers to be written first.
 	onClose func(websocket.StatusCode)
 
 	// owned by the reader

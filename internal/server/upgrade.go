@@ -164,7 +164,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, join *joinComma
 	}
 	c := &conn{
 		srv: s, id: strconv.FormatUint(s.connIDs.Add(1), 36),
-		remote: r.RemoteAddr, since: time.Now(), readerDone: make(chan struct{}),
+		remote: r.RemoteAddr, since: time.Now(), readerDone: make(chan struct{}), answered: make(chan struct{}),
 	}
 	h := &hijacker{ResponseWriter: w, conn: c}
 	mode := websocket.CompressionDisabled
@@ -286,6 +286,7 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	h.pipe = newPipe(raw, leftover, h.conn.srv.cfg.WriteTimeout, func(code websocket.StatusCode) {
 		h.conn.end(causeOfCode(code))
+		<-h.conn.answered
 	})
 	if err := h.pipe.limitUnsent(h.conn.srv.cfg.MaxUnsentBytes); err != nil {
 		return nil, nil, errors.Join(err, raw.Close())
