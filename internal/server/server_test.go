@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -292,4 +293,15 @@ func TestRoundTrip(t *testing.T) {
 	}
 	js.ws.Close(websocket.StatusNormalClosure, "")
 	raw.ws.Close(websocket.StatusNormalClosure, "")
+}
+
+// eventually waits for what comes by itself and has no event to wait on. It
+// yields between looks and does not sleep.
+func (n *node) eventually(what string, ok func() bool) {
+	n.t.Helper()
+	for limit := time.Now().Add(patience); !ok(); runtime.Gosched() {
+		if time.Now().After(limit) {
+			n.t.Fatalf("waited %v in vain for %s", patience, what)
+		}
+	}
 }

@@ -87,6 +87,7 @@ type wire struct {
 	noPong bool
 	pings  []time.Time
 	closed bool // a close frame has come
+	ended  bool // one has been sent
 }
 
 // handshake is the request line and the headers of an opening handshake,
@@ -151,6 +152,7 @@ func (w *wire) send(frames ...sent) {
 	var b []byte
 	for _, f := range frames {
 		b = append(b, f.bytes()...)
+		w.ended = w.ended || f.op == opClose
 	}
 	w.write(b)
 }
@@ -343,10 +345,16 @@ func (w *wire) end() (e ending) {
 		if len(f.payload) > 0 {
 			e.code, e.reason = int(binary.BigEndian.Uint16(f.payload)), string(f.payload[2:])
 		}
-		// It may have been closed by us, or the server may have had enough.
-		_ = w.tryWrite(sent{op: opClose, payload: f.payload}.bytes())
+		if !w.ended {
+			w.ended = true
+			if err := w.tryWrite(sent{op: opClose, payload: f.payload}.bytes()); err != nil {
+				e.err = fmt.Errorf("answering the close frame: %w", err)
+				return e
+			}
+		}
 		w.impatient()
 		_, e.err = w.br.ReadByte()
+		w.conn.Close() // the server waits for it
 		return e
 	}
 }
