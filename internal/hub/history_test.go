@@ -177,7 +177,9 @@ func TestHistoryRooms(t *testing.T) {
 	})
 }
 
-func at(p frame.Position, seq uint64) *frame.Position { return &frame.Position{Epoch: p.Epoch, Seq: seq} }
+func at(p frame.Position, seq uint64) *frame.Position {
+	return &frame.Position{Epoch: p.Epoch, Seq: seq}
+}
 
 // TestReplay reads history in chunks while the room goes on.
 func TestReplay(t *testing.T) {

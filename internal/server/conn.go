@@ -40,6 +40,10 @@ type conn struct {
 	// readerDone is closed when the reader has returned; readErr is set before.
 	readerDone chan struct{}
 	readErr    error
+	// answered is closed when all answers have been written that ever will be.
+	// The library answers a close frame by itself, on the reader; it waits for
+	// this, within the close timeout, or its close frame would overtake them.
+	answered chan struct{}
 
 	// writing is the state of the writer: writerIdle and so on.
 	writing atomic.Int32
@@ -88,7 +92,7 @@ func (c *conn) destroy() {
 	c.mu.Lock()
 	c.overdue = true
 	c.mu.Unlock()
-	_ = c.pipe.Close() // it may be closed already
+	_ = c.pipe.destroy() // it may be closed already
 }
 
 // Evicted implements hub.Owner.
@@ -220,14 +224,14 @@ func (c *conn) finish(cause Cause) {
 		m.sub.Leave()
 	}
 	c.flushLane()
+	close(c.answered)
 	row := closeTable[cause]
 	clean := c.goodbye(row)
 	c.mu.Lock()
 	c.closeDue.Stop()
 	overdue := c.overdue
 	c.mu.Unlock()
-	_ = c.pipe.Close() // it may be closed already
-	<-c.readerDone
+	_ = c.pipe.destroy() // it may be closed already
 	outcome := outcomeReset
 	switch {
 	case clean:
@@ -249,15 +253,9 @@ func (c *conn) goodbye(row closing) (clean bool) {
 	}
 	c.pipe.ours.Store(true)
 	err := c.ws.Close(row.code, row.text)
-	if err == nil || websocket.CloseStatus(err) != -1 {
-		return true
-	}
-	select {
-	case <-c.readerDone:
-		return websocket.CloseStatus(c.readErr) != -1
-	default:
-		return false
-	}
+	<-c.readerDone
+	c.pipe.linger()
+	return err == nil || websocket.CloseStatus(err) != -1 || websocket.CloseStatus(c.readErr) != -1
 }
 
 // memberships returns the members of now.

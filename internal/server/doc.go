@@ -22,7 +22,8 @@
 // too long, whatever the peer does.
 //
 // Invariants:
-//   - the reader never waits for output, nor a publisher for a socket;
+//   - the reader never waits for output, but for answers ahead of the last
+//     close frame; nor does a publisher for a socket;
 //   - every request with an id gets one answer, ahead of data;
 //   - a room's joined frame comes before all its others, its left frame after;
 //   - each frame taken from a queue is counted as sent or as closed;

@@ -32,7 +32,7 @@ type pipe struct {
 	tcp     *net.TCPConn // raw, where it is one; otherwise nil
 	timeout time.Duration
 	// onClose is called before a close frame of the library's own making is
-	// written, outside the mutex: the write may have to wait for a stuck one.
+	// written, outside the mutex. It may wait for answers to be written first.
 	onClose func(websocket.StatusCode)
 
 	// owned by the reader
@@ -46,8 +46,8 @@ type pipe struct {
 	written atomic.Int64
 
 	// mu is held across one write to the socket, which ends at the write
-	// timeout or with the socket. Close does not take it: it must be able to
-	// free a stuck write.
+	// timeout or with the socket. Close and destroy do not take it: they must
+	// be able to free a stuck write.
 	mu        sync.Mutex
 	closeSent bool
 	broken    bool
@@ -185,10 +185,38 @@ func (p *pipe) closeWrite() {
 	}
 }
 
-// Close destroys the socket at once, freeing a write that is stuck in it. What
-// is still unsent is thrown away with a reset; otherwise the peer can read what
-// it was sent.
+// Close ends what is sent, and the reading, but leaves what was sent to the
+// kernel: a socket that is closed while input waits in it, or before its last
+// bytes are acknowledged, may reset the connection, and a reset can take the
+// close frame away from a client that has not read it yet. Where the kind of
+// connection has no such half-close, this is destroy.
 func (p *pipe) Close() error {
+	if c, ok := p.raw.(interface{ CloseWrite() error }); ok && c.CloseWrite() == nil {
+		return p.raw.SetReadDeadline(time.Unix(1, 0))
+	}
+	return p.destroy()
+}
+
+// linger waits, after Close, until the client has closed its end or the socket
+// is destroyed. It comes after the reader.
+func (p *pipe) linger() {
+	p.mu.Lock()
+	broken := p.broken
+	p.mu.Unlock()
+	if broken || p.raw.SetReadDeadline(time.Time{}) != nil {
+		return
+	}
+	var scrap [512]byte
+	for {
+		if _, err := p.raw.Read(scrap[:]); err != nil {
+			return
+		}
+	}
+}
+
+// destroy closes the socket at once, freeing a write that is stuck in it. What
+// the client has not acknowledged is thrown away with a reset.
+func (p *pipe) destroy() error {
 	if p.tcp != nil && unacked(p.tcp) > 0 {
 		_ = p.tcp.SetLinger(0) // fails only on a closed socket
 	}

@@ -101,11 +101,15 @@ func (s *Server) readPublish(w http.ResponseWriter, r *http.Request, room frame.
 	if q.Message.Kind, err = kindOf(r.Header.Get("Content-Type")); err != nil {
 		return q, err
 	}
-	if q.Wait, err = waitOf(r.URL.Query().Get("wait")); err != nil {
+	query, err := queryOf(r)
+	if err != nil {
+		return q, err
+	}
+	if q.Wait, err = waitOf(query.Get("wait")); err != nil {
 		return q, err
 	}
 	q.Message.Key = r.Header.Get("Hubd-Key")
-	if key := r.URL.Query().Get("key"); key != "" {
+	if key := query.Get("key"); key != "" {
 		q.Message.Key = key
 	}
 	q.Message.Data, err = s.readBody(w, r)

@@ -89,6 +89,16 @@ func roomOf(escaped, prefix string) (room frame.Room, ok bool, err error) {
 	return room, true, nil
 }
 
+// queryOf returns the query. One that is malformed is refused: an option that
+// was dropped from it would be taken as not given.
+func queryOf(r *http.Request) (url.Values, error) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, &hub.Error{Code: hub.InvalidOption, Detail: "the query is malformed: escape % and ; in values"}
+	}
+	return query, nil
+}
+
 // handleRoom is everything under /rooms/.
 func (s *Server) handleRoom(w http.ResponseWriter, r *http.Request) {
 	path, history := strings.CutSuffix(r.URL.EscapedPath(), "/history")

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -20,18 +21,24 @@ import (
 	"hubd/internal/frame"
 	"hubd/internal/hub"
 	"hubd/internal/metrics"
+	"hubd/internal/metrics/metricstest"
 	"hubd/internal/queue"
 	"hubd/internal/server"
 )
 
-// node is a whole hub on a real socket.
+// node is a whole hub on a real socket, or on a network in memory.
 type node struct {
-	t   *testing.T
-	hub *hub.Hub
-	srv *server.Server
-	reg *prometheus.Registry
-	url string // http://127.0.0.1:port
-	log *syncBuffer
+	t      *testing.T
+	hub    *hub.Hub
+	srv    *server.Server
+	reg    *prometheus.Registry
+	url    string // http://127.0.0.1:port
+	log    *syncBuffer
+	dialer func(context.Context) (net.Conn, error)
+	http   *http.Client
+	// patience bounds each read of a wire; 0 where time is fake, and a test that
+	// would wait for ever is found out by synctest.
+	patience time.Duration
 }
 
 // syncBuffer is a log that tests may read while it is written.
@@ -58,7 +65,27 @@ const patience = 30 * time.Second
 
 func start(t *testing.T, hc hub.Config, sc server.Config) *node {
 	t.Helper()
-	n := &node{t: t, reg: prometheus.NewRegistry(), log: new(syncBuffer)}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startOn(t, hc, sc, ln, func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", ln.Addr().String())
+	})
+}
+
+// startMem serves on a network in memory, each direction of whose connections
+// buffers so many bytes.
+func startMem(t *testing.T, hc hub.Config, sc server.Config, buffer int) *node {
+	t.Helper()
+	m := newMemNet(buffer)
+	return startOn(t, hc, sc, m, m.dial)
+}
+
+func startOn(t *testing.T, hc hub.Config, sc server.Config, ln net.Listener, dial func(context.Context) (net.Conn, error)) *node {
+	t.Helper()
+	n := &node{t: t, reg: prometheus.NewRegistry(), log: new(syncBuffer), dialer: dial, patience: patience, url: "http://" + ln.Addr().String()}
+	n.http = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}}
 	m := metrics.New(n.reg, metrics.Sets{
 		Feeds: hc.FeedNames(), Policies: queue.PolicyNames(), DropReasons: queue.ReasonNames(), OverflowReasons: queue.LimitNames(),
 		Encodings: frame.Encodings(), PublishReasons: server.PublishReasons(), Transports: server.Transports(),
@@ -71,24 +98,23 @@ func start(t *testing.T, hc hub.Config, sc server.Config) *node {
 		t.Fatal(err)
 	}
 	sc.Hub, sc.Metrics, sc.Gatherer = n.hub, m, n.reg
-	sc.Logger = slog.New(slog.NewTextHandler(n.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	if sc.Logger == nil {
+		sc.Logger = slog.New(slog.NewTextHandler(n.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
 	if n.srv, err = server.New(sc); err != nil {
 		t.Fatal(err)
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.url = "http://" + ln.Addr().String()
 	served := make(chan error, 1)
 	go func() { served <- n.srv.Serve(ln) }()
 	t.Cleanup(func() {
+		n.http.CloseIdleConnections()
 		if err := n.srv.Close(); err != nil {
 			t.Errorf("closing the server: %v", err)
 		}
 		if err := <-served; err != nil {
 			t.Errorf("serving: %v", err)
 		}
+		n.nothingLeft()
 		n.hub.Close()
 		if t.Failed() {
 			log := n.log.String()
@@ -96,6 +122,22 @@ func start(t *testing.T, hc hub.Config, sc server.Config) *node {
 		}
 	})
 	return n
+}
+
+// nothingLeft is what must hold after the end, whatever happened before.
+func (n *node) nothingLeft() {
+	metricstest.Conserved(n.t, n.reg)
+	for _, gauge := range []string{"hubd_connections", "hubd_rooms", "hubd_subscriptions", "hubd_queued_frames", "hubd_frames_in_flight", "hubd_retained_bytes"} {
+		if v := n.value(gauge); v != 0 {
+			n.t.Errorf("%s is %v after the end", gauge, v)
+		}
+	}
+}
+
+// value is the sum of the samples of that name and those labels.
+func (n *node) value(name string, labels ...string) float64 {
+	n.t.Helper()
+	return metricstest.Value(n.t, n.reg, name, labels...)
 }
 
 func ctxFor(t *testing.T) context.Context {
@@ -113,7 +155,7 @@ type client struct {
 // dial opens path; protocols are the subprotocols offered.
 func (n *node) dial(path string, protocols ...string) *client {
 	n.t.Helper()
-	ws, resp, err := websocket.Dial(ctxFor(n.t), n.url+path, &websocket.DialOptions{Subprotocols: protocols})
+	ws, resp, err := websocket.Dial(ctxFor(n.t), n.url+path, &websocket.DialOptions{Subprotocols: protocols, HTTPClient: n.http})
 	if err != nil {
 		n.t.Fatalf("dial %s: %v", path, err)
 	}
@@ -194,7 +236,7 @@ type published struct {
 
 func (n *node) post(room, contentType, body string) published {
 	n.t.Helper()
-	resp, err := http.Post(n.url+"/rooms/"+room, contentType, strings.NewReader(body))
+	resp, err := n.http.Post(n.url+"/rooms/"+room, contentType, strings.NewReader(body))
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -220,7 +262,7 @@ func decode[T any](t *testing.T, resp *http.Response, more ...func(*T)) T {
 
 func (n *node) get(path string) *http.Response {
 	n.t.Helper()
-	resp, err := http.Get(n.url + path)
+	resp, err := n.http.Get(n.url + path)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -252,4 +294,15 @@ func TestRoundTrip(t *testing.T) {
 	}
 	js.ws.Close(websocket.StatusNormalClosure, "")
 	raw.ws.Close(websocket.StatusNormalClosure, "")
+}
+
+// eventually waits for what comes by itself and has no event to wait on. It
+// yields between looks and does not sleep.
+func (n *node) eventually(what string, ok func() bool) {
+	n.t.Helper()
+	for limit := time.Now().Add(patience); !ok(); runtime.Gosched() {
+		if time.Now().After(limit) {
+			n.t.Fatalf("waited %v in vain for %s", patience, what)
+		}
+	}
 }

@@ -2,7 +2,6 @@ package server
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -102,7 +101,11 @@ func (s *Server) handleWS(w http.ResponseWriter, r *http.Request) {
 
 // upgradeRoom is a WebSocket on /rooms/{room}.
 func (s *Server) upgradeRoom(w http.ResponseWriter, r *http.Request, room frame.Room) {
-	join, err := joinOf(r.URL.Query(), room)
+	var join joinCommand
+	query, err := queryOf(r)
+	if err == nil {
+		join, err = joinOf(query, room)
+	}
 	if err == nil {
 		err = s.cfg.Hub.Check(room, join.Options)
 	}
@@ -149,6 +152,9 @@ func joinOf(query url.Values, room frame.Room) (joinCommand, error) {
 // and its buffers would cost an idle connection more than all the rest.
 func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, join *joinCommand) {
 	if r.ContentLength != 0 {
+		// The body may never come, and net/http would wait for it before it
+		// answers, unless the connection is not used any further.
+		w.Header().Set("Connection", "close")
 		s.refuseHandshake(w, r, &hub.Error{Code: hub.InvalidOption, Detail: "a WebSocket handshake has no body"})
 		return
 	}
@@ -195,7 +201,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, join *joinComma
 func (s *Server) newConn(r *http.Request) *conn {
 	return &conn{
 		srv: s, id: strconv.FormatUint(s.connIDs.Add(1), 36),
-		remote: r.RemoteAddr, since: time.Now(), readerDone: make(chan struct{}),
+		remote: r.RemoteAddr, since: time.Now(), readerDone: make(chan struct{}), answered: make(chan struct{}),
 	}
 }
 
@@ -234,7 +240,6 @@ type hijacker struct {
 	conn   *conn
 	pipe   *pipe
 	status int
-	text   bytes.Buffer
 }
 
 // The library reads control frames into the one and flushes each from the
@@ -251,19 +256,24 @@ func (h *hijacker) WriteHeader(status int) {
 	}
 }
 
-func (h *hijacker) Write(b []byte) (int, error) { return h.text.Write(b) }
+func (h *hijacker) Write(b []byte) (int, error) { return len(b), nil }
 
-// explain answers with what the library had against the handshake. Its text may
-// quote a header; a problem document is JSON, which quotes it safely.
+// explain answers with what is wrong with the handshake. The library's texts
+// quote what the client sent, at any length; these do not.
 func (h *hijacker) explain() {
-	if h.status == http.StatusSwitchingProtocols {
+	detail := "a handshake has one Sec-WebSocket-Key: 16 bytes in base64"
+	switch {
+	case h.status == http.StatusSwitchingProtocols:
 		return // the hijack failed: nobody can be told
+	case h.status == http.StatusMethodNotAllowed:
+		h.Header().Set("Allow", http.MethodGet)
+		detail = "a handshake is a GET"
+	case h.status == http.StatusUpgradeRequired:
+		detail = "a handshake is HTTP/1.1 with Connection: Upgrade"
+	case h.Header().Get("Sec-WebSocket-Version") != "":
+		detail = "the version of WebSocket here is 13"
 	}
-	detail := strings.TrimSpace(h.text.String())
-	if i := strings.Index(detail, ": "); i >= 0 && strings.HasPrefix(detail, "WebSocket protocol violation") {
-		detail = detail[i+2:]
-	}
-	writeProblem(h.ResponseWriter, h.status, &hub.Error{Code: hub.InvalidOption, Detail: detail[:min(len(detail), 100)]})
+	writeProblem(h.ResponseWriter, h.status, &hub.Error{Code: hub.InvalidOption, Detail: detail})
 }
 
 // Hijack implements http.Hijacker.
@@ -281,6 +291,7 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	h.pipe = newPipe(raw, leftover, h.conn.srv.cfg.WriteTimeout, func(code websocket.StatusCode) {
 		h.conn.end(causeOfCode(code))
+		<-h.conn.answered
 	})
 	if err := h.pipe.limitUnsent(h.conn.srv.cfg.MaxUnsentBytes); err != nil {
 		return nil, nil, errors.Join(err, raw.Close())
