@@ -50,6 +50,9 @@ func encodingsRun(ctx context.Context, s *server, n int, f *figure, inCase strin
 			return err
 		}
 	}
+	if err := s.joined(ctx, "bench", n/2*2); err != nil {
+		return err
+	}
 	before, err := s.scrape(ctx)
 	if err != nil {
 		return err

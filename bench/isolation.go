@@ -116,6 +116,9 @@ func (r *isolationRun) do(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if err := r.server.joined(ctx, "bench", r.healthy+r.stuck); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var over atomic.Bool
@@ -188,20 +191,4 @@ func (r *isolationRun) note(f *figure, inCase string) {
 	f.add("publish p99", "ms", inCase, r.publish.ms(0.99))
 	f.add("lost by the healthy", "messages", inCase, expected-float64(r.received))
 	f.add("overflows of the stuck ÷ offers to them", "", inCase, overflows)
-}
-
-// await asks for a condition until it holds, for at most half a minute.
-func await(ctx context.Context, holds func() bool) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return nil
 }

@@ -19,7 +19,8 @@ import (
 
 // The peers are servers that do what a raw room of hubd does, and no more: a
 // message that a subscriber sends goes to all, the sender included, and one
-// that a subscriber's queue has no room for is dropped. They have no metrics,
+// that a subscriber's queue has no room for is dropped. Without an upgrade they
+// say how many subscribers there are. They have no metrics,
 // limits, policies or timeouts beyond what their library's examples show.
 var peers = map[string]func(net.Listener) error{
 	// One goroutine and one channel a connection, one Conn.Write a message:
@@ -57,6 +58,9 @@ func servePeer(name string, log io.Writer) error {
 // peerQueue is the capacity of a subscriber's channel: hubd's default limit.
 const peerQueue = 256
 
+// peerInfo is as much of hubd's description of a room as is asked for here.
+const peerInfo = `{"subscribers":%d}`
+
 // peerHub is the one room of a peer.
 type peerHub struct {
 	// immutable
@@ -75,6 +79,13 @@ type peerConn interface {
 }
 
 func (h *peerHub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Upgrade") == "" {
+		h.mu.Lock()
+		n := len(h.queues)
+		h.mu.Unlock()
+		fmt.Fprintf(w, peerInfo, n)
+		return
+	}
 	c, err := h.accept(w, r)
 	if err != nil {
 		return // the library has answered

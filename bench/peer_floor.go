@@ -48,6 +48,13 @@ func (f *floor) serve(conn *net.TCPConn) error {
 	if err != nil {
 		return err
 	}
+	if request.Header.Get("Upgrade") == "" {
+		f.mu.Lock()
+		info := fmt.Sprintf(peerInfo, len(f.subscribers))
+		f.mu.Unlock()
+		_, err := fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(info), info)
+		return err
+	}
 	accept := sha1.Sum([]byte(request.Header.Get("Sec-WebSocket-Key") + magic))
 	if _, err := fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %s\r\n\r\n",
 		base64.StdEncoding.EncodeToString(accept[:])); err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -29,6 +30,39 @@ func (s *server) publish(ctx context.Context, path string, payload []byte) (p pu
 		return p, fmt.Errorf("answer to a publish: %w", err)
 	}
 	return p, nil
+}
+
+// joined waits until the room has n subscribers. A subscriber has its answer to
+// the upgrade a moment before it is in the room: what is published in that
+// moment passes it by.
+func (s *server) joined(ctx context.Context, room string, n int) error {
+	var failure error
+	err := await(ctx, func() bool {
+		var info struct{ Subscribers int }
+		answer, err := s.get(ctx, "/rooms/"+room)
+		failure = errors.Join(err, json.Unmarshal(answer, &info))
+		return failure != nil || info.Subscribers == n
+	})
+	if failure = errors.Join(failure, err); failure != nil {
+		return fmt.Errorf("waiting for %d subscribers: %w", n, failure)
+	}
+	return nil
+}
+
+// await asks for a condition until it holds, for at most half a minute.
+func await(ctx context.Context, holds func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 // pace calls f for each number from first to end-1, rate times a second. at is

@@ -121,6 +121,9 @@ func (r *throughputRun) do(ctx context.Context, n int, duration time.Duration) (
 	if err := r.fleet.joinAll(ctx, n, dialOptions{addr: r.server.addr, path: "/rooms/bench"}); err != nil {
 		return err
 	}
+	if err := r.server.joined(ctx, "bench", n); err != nil {
+		return err
+	}
 	r.publisher = r.fleet.all[0]
 	for _, load := range throughputLoads {
 		if err := r.load(ctx, load.inFlight, throughputWarm); err != nil {
