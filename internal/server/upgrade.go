@@ -289,9 +289,12 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 			return nil, nil, errors.Join(err, raw.Close())
 		}
 	}
-	h.pipe = newPipe(raw, leftover, h.conn.srv.cfg.WriteTimeout, func(code websocket.StatusCode) {
-		h.conn.end(causeOfCode(code))
-		<-h.conn.answered
+	// Not h: it would keep the request, and net/http's buffers, for as long as
+	// the connection lives.
+	c := h.conn
+	h.pipe = newPipe(raw, leftover, c.srv.cfg.WriteTimeout, func(code websocket.StatusCode) {
+		c.end(causeOfCode(code))
+		<-c.answered
 	})
 	if err := h.pipe.limitUnsent(h.conn.srv.cfg.MaxUnsentBytes); err != nil {
 		return nil, nil, errors.Join(err, raw.Close())
