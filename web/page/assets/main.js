@@ -33,6 +33,7 @@ const operator = new Operator({
     byId('draining').hidden = !stats.draining;
     suggest(rooms.map((r) => r.room));
   },
+  onUnavailable: () => (byId('draining').hidden = true),
 });
 
 // Connection state

@@ -34,7 +34,7 @@ async function request(path, signal, method = 'GET') {
 }
 
 export class Operator {
-  /** @param {{join: (room: string) => void, isJoined: (room: string) => boolean, onStats: (stats: object) => void}} page */
+  /** @param {{join: (room: string) => void, isJoined: (room: string) => boolean, onStats: (stats: object, rooms: object[]) => void, onUnavailable: () => void}} page */
   constructor(page) {
     this.page = page;
     this.timer = 0;
@@ -118,6 +118,7 @@ export class Operator {
   /** Says what is wrong; returns when to ask again, 0 for not by itself. */
   #failed(error) {
     const notice = notices[error.status];
+    this.page.onUnavailable();
     if (!notice) {
       const what = error.status ? `The hub answered: ${error.message}` : 'No answer from the hub';
       this.#say('stale', this.shown ? `${what}; figures of ${timeOfDay(this.shownAt).slice(0, 8)}` : what);
@@ -131,7 +132,6 @@ export class Operator {
     body.hidden = true;
     this.previous = null;
     this.#say('off', 'Not available here');
-    this.page.onUnavailable?.();
     return 0;
   }
 
