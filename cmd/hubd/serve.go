@@ -72,6 +72,7 @@ func (c *serveCommand) build(log *slog.Logger) (*hub.Hub, *server.Server, error)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make the hub: %w", err)
 	}
+	serverConfig.Version = version
 	serverConfig.Hub = h
 	serverConfig.Metrics = hubConfig.Metrics
 	serverConfig.Gatherer = registry

@@ -114,8 +114,8 @@ func startOn(t *testing.T, hc hub.Config, sc server.Config, ln net.Listener, dia
 		if err := <-served; err != nil {
 			t.Errorf("serving: %v", err)
 		}
-		n.nothingLeft()
 		n.hub.Close()
+		n.nothingLeft()
 		if t.Failed() {
 			log := n.log.String()
 			t.Logf("log:\n%s", log[max(0, len(log)-4000):])
