@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strconv"
 	"testing"
+	"unsafe"
 	"weak"
 )
 
@@ -103,6 +104,19 @@ func TestMemoryGrowsAndGoes(t *testing.T) {
 	offer(3)
 	q.Close()
 	want(0)
+}
+
+func TestRingBytes(t *testing.T) {
+	q := New(Config[*int]{Limits: Limits{1000, math.MaxInt}})
+	for n := range 300 {
+		if got, want := RingBytes(n), int64(len(q.ring.slots))*int64(unsafe.Sizeof(slot[*int]{})); got != want {
+			t.Errorf("the ring of %d frames takes %d bytes, RingBytes says %d", n, want, got)
+		}
+		q.Offer(Item[*int]{})
+	}
+	if got := RingBytes(math.MaxInt); got <= 0 {
+		t.Errorf("the largest ring takes %d bytes", got)
+	}
 }
 
 // TestNothingTakenIsRetained watches frames become collectable while the queue

@@ -14,6 +14,17 @@ const (
 	keepSlots = 8
 )
 
+// RingBytes is what a queue of pointers spends on its ring, beside the frames
+// themselves, while it holds that many.
+func RingBytes(messages int) int64 {
+	const slotBytes = 64
+	if messages <= 0 {
+		return 0
+	}
+	slots := 1 << bits.Len(uint(min(messages, 1<<50)-1))
+	return slotBytes * int64(max(minSlots, slots))
+}
+
 // slot is one place of the ring. An unused one is zero.
 type slot[T any] struct {
 	Item[T]

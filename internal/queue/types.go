@@ -5,8 +5,8 @@ import "time"
 // Limits bounds a queue or a batch: in messages and in payload bytes. Both
 // hold at every instant.
 type Limits struct {
-	Messages int
-	Bytes    int
+	Messages int `json:"messages"`
+	Bytes    int `json:"bytes"`
 }
 
 // Valid reports whether both limits are positive. A queue whose limits are not
