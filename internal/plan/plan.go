@@ -141,14 +141,15 @@ func (in Input) Validate() error {
 	if in.Slow > in.Subscribers && in.Subscribers > 0 {
 		errs = append(errs, fmt.Errorf("%d of %d subscribers are slow: must be no more than there are", in.Slow, in.Subscribers))
 	}
-	for what, n := range map[string]float64{
-		"drain": in.Drain, "keys": float64(in.Keys),
-		"queue messages": float64(in.Queue.Messages), "queue bytes": float64(in.Queue.Bytes),
-	} {
+	notNegative := func(what string, n float64) {
 		if !(n >= 0) {
 			errs = append(errs, fmt.Errorf("%s is %v: must not be negative", what, n))
 		}
 	}
+	notNegative("drain", in.Drain)
+	notNegative("keys", float64(in.Keys))
+	notNegative("queue messages", float64(in.Queue.Messages))
+	notNegative("queue bytes", float64(in.Queue.Bytes))
 	for _, p := range in.Policies {
 		if p >= queue.NumPolicies {
 			errs = append(errs, fmt.Errorf("no such policy: %v", p))

@@ -79,7 +79,7 @@ func TestAdviceAtTheEdges(t *testing.T) {
 			}
 		}
 		none := advice(t, policy, Input{Queue: queue.Limits{Bytes: 1023}})
-		if none.Credit != 0 || none.Survives != 0 || none.Overflow != 0 {
+		if none.Credit != 0 || none.Survives != 0 || none.Overflow != 0 || none.Staleness != 0 {
 			t.Errorf("%v: nothing fits: %+v", policy, none)
 		}
 	}
@@ -232,6 +232,10 @@ func TestWarnings(t *testing.T) {
 		{"stuck ones", Input{Policies: []queue.Policy{queue.DropNewest, queue.RejectPublish}}, []string{
 			"reject-publish: one slow subscriber has its whole room get nothing.",
 			"A subscriber that takes nothing, where",
+		}},
+		{"slow ones in several rooms", Input{Policies: []queue.Policy{queue.Disconnect}, Drain: 10, Rooms: 3, Memory: 1 << 30}, []string{
+			"disconnect: 30 slow subscribers, each back 2 s after it was cut off, reconnect 6.63 times a second while",
+			"A subscriber that takes 10 a second",
 		}},
 		{"memory too small for the stall", Input{Drain: 50, Memory: 200 << 20}, []string{
 			"drop-newest, drop-oldest, disconnect, reject-publish: a queue would have to hold 101 messages; within 200 MiB it can hold 87, which survive 1.74 s.",
