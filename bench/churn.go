@@ -39,7 +39,8 @@ func churnConfig() string {
 		if feed == "expiring" {
 			policy, ttl = "drop-oldest", "30ms"
 		}
-		fmt.Fprintf(&b, "  - name: %s\n    match: [\"%s.*\"]\n    policy: %s\n    ttl: %s\n    allow_policies: [%s]\n    queue: {messages: 32, bytes: 32KiB}\n",
+		fmt.Fprintf(&b, "  - name: %s\n    match: [\"%s.*\"]\n    policy: %s\n    ttl: %s\n    allow_policies: [%s]\n    queue: {messages: 32, bytes: 32KiB}\n"+
+			"    history: {messages: 50, bytes: 64KiB, age: 1s}\n",
 			feed, feed, policy, ttl, strings.Join(churnPolicies, ", "))
 	}
 	return b.String()
@@ -50,13 +51,13 @@ func churnConfig() string {
 func churn(ctx context.Context, l *lab, o options) (*figure, error) {
 	duration := orDefault(o.duration, churnDuration)
 	rounds := orDefault(o.rounds, 1)
-	f := &figure{Setting: fmt.Sprintf("%d random subscribers at a time (raw and JSON, reading, slow and stuck, ending in every way), %d publishers, an operator who kicks, "+
+	f := &figure{Setting: fmt.Sprintf("%d random subscribers at a time (raw, JSON and SSE, reading, slow and stuck, ending in every way), %d publishers, an operator who kicks, "+
 		"%v, seed %d, %d rounds. Difference: offered - sent - dropped (- queued - in flight).", churnMembers, churnPublishers, duration, o.seed, rounds)}
 	for round := range rounds {
 		seed := o.seed + uint64(round)
 		l.say("churn: round %d of %d, seed %d", round+1, rounds, seed)
 		sp := spec{config: churnConfig(), args: []string{
-			"--max-message-bytes", fmt.Sprint(churnMaxMessage), "--write-timeout", "2s", "--close-timeout", "300ms",
+			"--max-message-bytes", fmt.Sprint(churnMaxMessage), "--write-timeout", "1s", "--close-timeout", "300ms",
 			"--ping-interval", "300ms", "--pong-timeout", "300ms"}}
 		err := l.with(ctx, sp, func(s *server) error {
 			run := churnRun{server: s, seed: seed, figure: f}
@@ -66,11 +67,7 @@ func churn(ctx context.Context, l *lab, o options) (*figure, error) {
 			return nil, err
 		}
 	}
-	for _, r := range f.Rows {
-		if _, ok := r.Cells["difference"]; ok {
-			f.exactly(r.Name, "difference", 0)
-		}
-	}
+	f.exactlyAll("difference", 0)
 	return f, nil
 }
 
@@ -80,7 +77,7 @@ type churnRun struct {
 	seed   uint64
 	figure *figure
 
-	joined, published, refused, kicked atomic.Int64
+	joined, resumed, published, refused, kicked atomic.Int64
 }
 
 func (r *churnRun) do(ctx context.Context, duration time.Duration) error {
@@ -233,12 +230,13 @@ func (r *churnRun) rest(ctx context.Context) (scrape, error) {
 func (r *churnRun) restAlone(ctx context.Context) error {
 	var s scrape
 	var failure error
+	// Rooms last as long as their history.
 	err := await(ctx, func() bool {
 		s, failure = r.server.scrape(ctx)
-		return failure != nil || s.sum("hubd_connections") == 0
+		return failure != nil || s.sum("hubd_connections") == 0 && s.sum("hubd_rooms") == 0
 	})
 	if err := errors.Join(failure, err); err != nil {
-		return fmt.Errorf("waiting for the last connection to end: %w", err)
+		return fmt.Errorf("waiting for the last connection and room to end: %w", err)
 	}
 	for series := range s {
 		if nameOf(series) != "hubd_frames_offered_total" {
@@ -251,7 +249,7 @@ func (r *churnRun) restAlone(ctx context.Context) error {
 	}
 	r.note("all, at the end", s)
 	slices.SortStableFunc(r.figure.Rows, func(a, b *row) int { return strings.Compare(a.Name, b.Name) })
-	for _, left := range []string{"hubd_connections", "hubd_subscriptions", "hubd_rooms", "hubd_queued_bytes", "hubd_retained_bytes"} {
+	for _, left := range []string{"hubd_connections", "hubd_subscriptions", "hubd_queued_bytes", "hubd_retained_bytes"} {
 		r.figure.add(left+" at the end", "", "difference", s.sum(left))
 	}
 	r.notes(s)
@@ -278,15 +276,17 @@ func (r *churnRun) note(name string, s scrape, labels ...string) {
 
 // notes adds how the connections ended, to show what the run has covered.
 func (r *churnRun) notes(s scrape) {
-	var parts []string
-	for _, metric := range []struct{ name, label string }{{"hubd_connections_closed_total", "reason"}, {"hubd_close_outcome_total", "outcome"}} {
+	list := func(metric, by string) string {
+		var parts []string
 		for series, n := range s {
-			if nameOf(series) == metric.name && n > 0 {
-				parts = append(parts, fmt.Sprintf("%s %.0f", label(series, metric.label), n))
+			if nameOf(series) == metric && n > 0 {
+				parts = append(parts, fmt.Sprintf("%s %.0f", label(series, by), n))
 			}
 		}
+		slices.Sort(parts)
+		return strings.Join(parts, ", ")
 	}
-	slices.Sort(parts)
-	r.figure.Setting += fmt.Sprintf("\nRound: %d joined, %d published, %d refused, %d kicked; connections ended: %s.",
-		r.joined.Load(), r.published.Load(), r.refused.Load(), r.kicked.Load(), strings.Join(parts, ", "))
+	r.figure.Setting += fmt.Sprintf("\nSeed %d: %d joined, %d of them to resume; %d published, %d refused, %d kicked; connections ended: %s; closes: %s.",
+		r.seed, r.joined.Load(), r.resumed.Load(), r.published.Load(), r.refused.Load(), r.kicked.Load(),
+		list("hubd_connections_closed_total", "reason"), list("hubd_close_outcome_total", "outcome"))
 }

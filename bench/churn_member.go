@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/url"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -20,22 +23,56 @@ func (r *churnRun) member(ctx context.Context, rng *rand.Rand) error {
 	if rng.IntN(4) == 0 {
 		o.path += fmt.Sprintf("&queue_messages=%d&queue_bytes=%d", 1+rng.IntN(8), 1+rng.IntN(2*churnMaxMessage))
 	}
-	if o.json = rng.IntN(2) == 0; o.json && rng.IntN(2) == 0 {
-		o.path = "/ws"
+	switch rng.IntN(8) {
+	case 0, 1:
+		o.json, o.path = true, "/ws"
+	case 2, 3:
+		o.json = true
+	case 4:
+		o.sse = true
 	}
 	if !m.reads || rng.IntN(4) == 0 {
 		o.receiveBuffer = stuckReceiveBuffer
+	}
+	if o.path != "/ws" && rng.IntN(3) == 0 {
+		after, err := r.somePosition(ctx, o.path, rng)
+		if err != nil {
+			return err
+		}
+		o.path += "&after=" + url.QueryEscape(after)
+		r.resumed.Add(1)
 	}
 	conn, leftover, err := dial(ctx, o)
 	if err != nil {
 		return err
 	}
 	r.joined.Add(1)
-	m.conn, m.json = conn, o.json
+	m.conn, m.json, m.sse = conn, o.json, o.sse
 	// Whatever happens on the connection is part of the game: being evicted,
 	// kicked or timed out ends it early.
 	m.live(ctx, leftover)
 	return m.end()
+}
+
+// somePosition returns a position of the room to resume from, or, if there is
+// no such room now, one of another epoch.
+func (r *churnRun) somePosition(ctx context.Context, path string, rng *rand.Rand) (string, error) {
+	path, _, _ = strings.Cut(path, "?")
+	answer, err := r.server.get(ctx, path)
+	if err != nil {
+		return "", err
+	}
+	var room struct {
+		Epoch string
+		Seq   uint64
+	}
+	if err := json.Unmarshal(answer, &room); err != nil {
+		return "", fmt.Errorf("description of a room: %w", err)
+	}
+	if room.Epoch == "" {
+		room.Epoch = "gone"
+	}
+	return fmt.Sprintf("%s:%d", room.Epoch, room.Seq-min(room.Seq, rng.Uint64N(60))), nil
 }
 
 // churnMember is one connection.
@@ -44,6 +81,7 @@ type churnMember struct {
 	rng   *rand.Rand
 	conn  *net.TCPConn
 	json  bool
+	sse   bool // nothing can be sent, and what comes is not looked at
 	reads bool
 	pongs bool
 
@@ -57,7 +95,7 @@ func (m *churnMember) live(ctx context.Context, leftover []byte) {
 	m.feed(leftover)
 	// Some outlast the write timeout.
 	stretch := time.Duration(1+m.rng.IntN(200)) * time.Millisecond
-	if m.rng.IntN(16) == 0 {
+	if m.rng.IntN(8) == 0 {
 		stretch = 800 * time.Millisecond
 	}
 	for range 1 + m.rng.IntN(4) {
@@ -99,6 +137,9 @@ func (m *churnMember) read(ctx context.Context, d time.Duration) {
 }
 
 func (m *churnMember) feed(b []byte) {
+	if m.sse {
+		return
+	}
 	err := m.dec.feed(b, func(fr frame) {
 		switch fr.op {
 		case opPing:
@@ -125,6 +166,7 @@ func (m *churnMember) send(op byte, payload []byte) {
 // act sends something: a message on a raw connection, a command on a JSON one.
 func (m *churnMember) act() {
 	switch n := m.rng.IntN(8); {
+	case m.sse:
 	case n == 0:
 		m.send(opPing, []byte("hello"))
 	case !m.json && n < 3:
@@ -144,7 +186,11 @@ func (m *churnMember) command(format string, args ...any) {
 
 // end ends the connection in one of the ways that clients have.
 func (m *churnMember) end() error {
-	switch m.rng.IntN(5) {
+	way := m.rng.IntN(5)
+	if m.sse {
+		way = 1 + way%2*2
+	}
+	switch way {
 	case 0: // as the protocol has it
 		m.send(opClose, []byte{0x03, 0xe8})
 	case 1: // nothing more to say, and still there for a moment

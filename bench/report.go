@@ -115,6 +115,19 @@ func (f *figure) exactly(row, inCase string, aim float64) {
 	f.Checks = append(f.Checks, check{row + ", " + inCase, worst, "exactly " + number(aim), worst == aim, true})
 }
 
+// exactlyAll checks all values in one case, whatever the row.
+func (f *figure) exactlyAll(inCase string, aim float64) {
+	first := len(f.Checks)
+	for _, r := range f.Rows {
+		if len(r.Cells[inCase].Runs) > 0 {
+			f.exactly(r.Name, inCase, aim)
+		}
+	}
+	if !slices.ContainsFunc(f.Checks[first:], func(c check) bool { return !c.Met }) {
+		f.Checks = append(f.Checks[:first], check{"every " + inCase, aim, "exactly " + number(aim), true, true})
+	}
+}
+
 // failed reports whether an aim was missed that does not depend on the machine.
 func (f *figure) failed() bool {
 	return slices.ContainsFunc(f.Checks, func(c check) bool { return c.Exact && !c.Met })

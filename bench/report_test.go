@@ -53,6 +53,23 @@ func TestExactAimsLookAtEveryRun(t *testing.T) {
 	}
 }
 
+func TestExactlyAllSumsUpWhatIsMet(t *testing.T) {
+	var f figure
+	f.add("x", "", "difference", 0)
+	f.add("y", "", "difference", 0)
+	f.add("y", "", "other", 5)
+	f.exactlyAll("difference", 0)
+	if len(f.Checks) != 1 || f.failed() {
+		t.Errorf("checks %+v, want one that is met", f.Checks)
+	}
+	f.Checks = nil
+	f.add("y", "", "difference", 1)
+	f.exactlyAll("difference", 0)
+	if len(f.Checks) != 2 || !f.failed() {
+		t.Errorf("checks %+v, want each row's, one missed", f.Checks)
+	}
+}
+
 func TestNumber(t *testing.T) {
 	for v, want := range map[float64]string{
 		0: "0", 2: "2", 1.25: "1.25", 0.0042: "0.004", 12.34: "12.3", 123.4: "123", 999: "999",

@@ -181,6 +181,7 @@ type dialOptions struct {
 	addr string
 	path string // such as /rooms/bench?policy=keep-latest
 	json bool   // subprotocol hubd.v1.json
+	sse  bool   // Server-Sent Events in place of WebSocket
 	// receiveBuffer is SO_RCVBUF in bytes, set before connecting; 0: the
 	// system's default.
 	receiveBuffer int
@@ -212,18 +213,20 @@ func dial(ctx context.Context, o dialOptions) (conn *net.TCPConn, leftover []byt
 	return c.(*net.TCPConn), leftover, nil
 }
 
-// handshake asks for the upgrade. The key may be any; what the server makes of
-// it is for conformance tests to judge.
+// handshake asks for the upgrade, or for the stream of events. The key may be
+// any; what the server makes of it is for conformance tests to judge.
 func handshake(c net.Conn, o dialOptions) (leftover []byte, err error) {
-	protocol := ""
-	if o.json {
-		protocol = "Sec-WebSocket-Protocol: hubd.v1.json\r\n"
+	headers, success := "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n", "101"
+	switch {
+	case o.sse:
+		headers, success = "Accept: text/event-stream\r\n", "200"
+	case o.json:
+		headers += "Sec-WebSocket-Protocol: hubd.v1.json\r\n"
 	}
 	if err := c.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
 		return nil, err
 	}
-	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: %s\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n%s\r\n", o.path, o.addr, protocol); err != nil {
+	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: %s\r\n%s\r\n", o.path, o.addr, headers); err != nil {
 		return nil, err
 	}
 	r := bufio.NewReaderSize(c, 1024)
@@ -231,9 +234,9 @@ func handshake(c net.Conn, o dialOptions) (leftover []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if !strings.HasPrefix(status, "HTTP/1.1 101 ") {
+	if !strings.HasPrefix(status, "HTTP/1.1 "+success) {
 		rest, _ := io.ReadAll(io.LimitReader(r, 600)) // to show it
-		return nil, fmt.Errorf("no upgrade: %s%s", status, rest)
+		return nil, fmt.Errorf("not accepted: %s%s", status, rest)
 	}
 	for line := status; line != "\r\n"; {
 		if line, err = r.ReadString('\n'); err != nil {

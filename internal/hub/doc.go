@@ -33,5 +33,6 @@
 //
 // Files: hub.go, the registry; room.go, the critical section; publish.go, a
 // publish from start to end; subscription.go, what a connection holds; feed.go,
-// the configuration; stats.go, the looking side; code.go, refusals.
+// the configuration; stats.go, the looking side; departing.go, what is not settled
+// when a subscription leaves; code.go, refusals.
 package hub

@@ -26,6 +26,7 @@ type Hub struct {
 	historyBytes atomic.Int64 // payload retained by all histories
 	bounding     sync.Mutex   // held by the one publish that bounds them
 	closed       atomic.Bool
+	departing    departing
 
 	// mu guards the registry only: it is held for a look-up, never while a
 	// room's or a queue's lock is.

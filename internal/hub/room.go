@@ -172,14 +172,15 @@ func (r *room) removeLocked(s *Subscription) {
 	switch {
 	case s.index < 0:
 		return
-	case !s.live:
+	case s.live:
+		r.live.remove(s)
+		if s.policy == queue.RejectPublish {
+			r.rejecting--
+		}
+	default:
 		r.behind.remove(s)
-		return
 	}
-	r.live.remove(s)
-	if s.policy == queue.RejectPublish {
-		r.rejecting--
-	}
+	s.depart()
 }
 
 // roster is a list of subscriptions, each of which knows its place.

@@ -1,6 +1,8 @@
 package hub
 
 import (
+	"time"
+
 	"hubd/internal/frame"
 	"hubd/internal/metrics"
 	"hubd/internal/queue"
@@ -93,7 +95,9 @@ func (h *Hub) roomStats(r *room) RoomStats {
 }
 
 // State is what the metrics' collector reads at a scrape. It walks every queue
-// once, holding no lock longer than one room's list takes to copy.
+// once, holding no lock longer than one room's list takes to copy. A
+// subscription counts until its last frame is resolved, which may be later than
+// it left its room.
 func (h *Hub) State() metrics.State {
 	st := metrics.State{Subscriptions: make([][]int, len(h.feeds)), RetainedBytes: h.ledger.Retained()}
 	for i := range st.Subscriptions {
@@ -109,13 +113,20 @@ func (h *Hub) State() metrics.State {
 			st.Rooms++
 		}
 		for _, s := range subs {
-			qs := s.queue.Stats(now)
-			st.Subscriptions[r.feed][s.policy]++
-			st.DepthMessages = append(st.DepthMessages, qs.Queued.Messages)
-			st.DepthBytes = append(st.DepthBytes, qs.Queued.Bytes)
-			st.InFlight += qs.InFlight
-			st.Oldest = max(st.Oldest, qs.Oldest)
+			addState(&st, s, now)
 		}
 	}
+	for _, s := range h.departing.list() {
+		addState(&st, s, now)
+	}
 	return st
+}
+
+func addState(st *metrics.State, s *Subscription, now time.Duration) {
+	qs := s.queue.Stats(now)
+	st.Subscriptions[s.room.feed][s.policy]++
+	st.DepthMessages = append(st.DepthMessages, qs.Queued.Messages)
+	st.DepthBytes = append(st.DepthBytes, qs.Queued.Bytes)
+	st.InFlight += qs.InFlight
+	st.Oldest = max(st.Oldest, qs.Oldest)
 }

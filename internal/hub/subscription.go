@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"sync/atomic"
 	"time"
 
 	"hubd/internal/frame"
@@ -48,6 +49,8 @@ type Subscription struct {
 	replayed, snapshot int
 
 	replay replay
+
+	departed atomic.Bool // see departing
 
 	// guarded by room.mu
 	live  bool // in room.live, otherwise in room.behind
@@ -169,6 +172,7 @@ func (s *Subscription) Sent(items []Item, n int, ages []time.Duration) []time.Du
 	}
 	s.series.Sent(ages)
 	s.series.Dropped(int(queue.Closed), len(items)-n)
+	s.forgetDeparted()
 	return ages
 }
 
@@ -180,4 +184,5 @@ func (s *Subscription) Seal() { s.room.leave(s) }
 func (s *Subscription) Leave() {
 	s.Seal()
 	s.series.Dropped(int(queue.Closed), s.queue.Close())
+	s.forgetDeparted()
 }
