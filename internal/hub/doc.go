@@ -34,5 +34,6 @@
 // Files: hub.go, the registry; room.go, the critical section; publish.go, a
 // publish from start to end; subscription.go, what a connection holds; feed.go,
 // the configuration; stats.go, the looking side; departing.go, what is not settled
-// when a subscription leaves; code.go, refusals.
+// when a subscription leaves; history.go, what is retained and resumed from;
+// budget.go, what happens when memory is short; code.go, refusals.
 package hub

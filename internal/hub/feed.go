@@ -24,6 +24,9 @@ const (
 	DefaultMaxHistoryBytes = 256 << 20
 )
 
+// MinMemoryBudget is the smallest budget that makes sense, in bytes.
+const MinMemoryBudget = 16 << 20
+
 // DefaultFeed is the name of the feed that matches what no other does.
 const DefaultFeed = "default"
 
@@ -57,8 +60,12 @@ type Config struct {
 	Metrics *metrics.Metrics
 	// MaxMessageBytes bounds the payload of one message; 0: 64 KiB.
 	MaxMessageBytes int
+	// MemoryBudget bounds the bytes of all distinct frames that are retained,
+	// and of what connections and subscriptions take beside them; 0: no bound.
+	MemoryBudget int64
 	// MaxHistoryBytes bounds the payload of all rooms' histories together; 0:
-	// 256 MiB. Beyond it, the rooms used least recently lose theirs.
+	// 256 MiB, and never more than a quarter of MemoryBudget. Beyond it, the
+	// rooms used least recently lose theirs.
 	MaxHistoryBytes int
 }
 
@@ -69,6 +76,9 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.MaxHistoryBytes == 0 {
 		c.MaxHistoryBytes = DefaultMaxHistoryBytes
+	}
+	if c.MemoryBudget > 0 {
+		c.MaxHistoryBytes = min(c.MaxHistoryBytes, int(c.MemoryBudget/4))
 	}
 	feeds := slices.Clone(c.Feeds)
 	if !slices.ContainsFunc(feeds, func(f Feed) bool { return f.Name == DefaultFeed }) {
@@ -114,6 +124,9 @@ func (c Config) Validate() error {
 	var errs []error
 	if c.MaxMessageBytes < 1 {
 		errs = append(errs, fmt.Errorf("max message bytes is %d: give a positive number", c.MaxMessageBytes))
+	}
+	if c.MemoryBudget < 0 || c.MemoryBudget > 0 && c.MemoryBudget < MinMemoryBudget {
+		errs = append(errs, fmt.Errorf("the memory budget is %d bytes: give at least %d, or 0 for none", c.MemoryBudget, MinMemoryBudget))
 	}
 	seen := map[string]bool{}
 	for i, f := range c.Feeds {

@@ -291,10 +291,10 @@ func (r *room) clear() {
 // that were used least recently lose theirs, a tenth of the bound at a time so
 // that not every publish looks for one.
 func (h *Hub) boundHistory() {
-	if h.historyBytes.Load() <= h.maxHistory || !h.bounding.TryLock() {
+	if h.historyBytes.Load() <= h.maxHistory || !h.bounding.CompareAndSwap(false, true) {
 		return
 	}
-	defer h.bounding.Unlock()
+	defer h.bounding.Store(false)
 	type candidate struct {
 		*room
 		used time.Duration

@@ -20,11 +20,14 @@ type Hub struct {
 	metrics    *metrics.Metrics
 	maxMessage int
 	maxHistory int64
+	budget     int64 // 0: none
 	start      time.Time
 	ledger     frame.Ledger
 
 	historyBytes atomic.Int64 // payload retained by all histories
-	bounding     sync.Mutex   // held by the one publish that bounds them
+	bounding     atomic.Bool  // one publish is at it
+	fixed        atomic.Int64 // reserved, in bytes
+	relieving    atomic.Bool  // one publish is making room
 	closed       atomic.Bool
 	departing    departing
 
@@ -46,6 +49,7 @@ func New(cfg Config) (*Hub, error) {
 		metrics:    cfg.Metrics,
 		maxMessage: cfg.MaxMessageBytes,
 		maxHistory: int64(cfg.MaxHistoryBytes),
+		budget:     cfg.MemoryBudget,
 		start:      time.Now(),
 		rooms:      map[frame.Room]*room{},
 	}

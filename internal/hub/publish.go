@@ -62,7 +62,9 @@ func (h *Hub) Publish(ctx context.Context, q PublishRequest) (Published, error) 
 		case ok:
 			r.forgetDead()
 			h.boundHistory()
-			return h.settle(r, pos, start, out), nil
+			p := h.settle(r, pos, start, out)
+			h.relieve()
+			return p, nil
 		case refused == nil: // the room died; there is another
 			continue
 		case q.Wait <= 0:

@@ -180,6 +180,7 @@ func (r *room) removeLocked(s *Subscription) {
 	default:
 		r.behind.remove(s)
 	}
+	r.hub.Unreserve(subscriptionBytes)
 	s.depart()
 }
 

@@ -83,9 +83,13 @@ func (h *Hub) Join(q JoinRequest) (*Subscription, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := h.Reserve(subscriptionBytes); err != nil {
+		return nil, err
+	}
 	for {
 		r, err := h.acquire(q.Room)
 		if err != nil {
+			h.Unreserve(subscriptionBytes)
 			return nil, err
 		}
 		s := &Subscription{

@@ -94,6 +94,9 @@ func (p *pair) run() {
 			n := p.next() % 3
 			p.q.Begin(n)
 			p.m.begin(n)
+		case op == 26:
+			before := p.now - time.Duration(p.next()%8)
+			p.same("Shed", p.q.Shed(before, p.now), p.m.shed(before, p.now))
 		case op < 28:
 			p.now += time.Duration(p.next() % 4)
 		case op < 30:

@@ -210,6 +210,23 @@ func (m *model) take(started bool, now time.Duration, limit Limits) (got []model
 	return got, gaps, expired, tail
 }
 
+func (m *model) shed(before, now time.Duration) (v Verdict) {
+	if len(m.queued) == 0 || m.queued[0].at >= before {
+		return v
+	}
+	v = Verdict{Overflow: LimitBudget, Depth: m.depth(), Oldest: m.oldest(now)}
+	if m.policy == Disconnect {
+		v.Disconnect, v.Discarded = true, m.close()
+		return v
+	}
+	for len(m.queued) > 0 && m.queued[0].at < before {
+		m.release(m.queued[0], Budget)
+		m.queued = m.queued[1:]
+		v.Dropped++
+	}
+	return v
+}
+
 func (m *model) begin(n int) {
 	m.offered += uint64(n)
 	m.flight += n

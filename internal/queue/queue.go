@@ -133,6 +133,30 @@ func (q *Queue[T]) Done(sent, lost int) {
 	q.dropped[Closed] += uint64(lost)
 }
 
+// Shed gives up the frames that were offered before a moment, for want of
+// memory: they are lost as Budget. Under disconnect that closes the queue. The
+// verdict says what was lost; its Overflow is LimitBudget where anything was.
+func (q *Queue[T]) Shed(before, now time.Duration) (v Verdict) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.ring.n == 0 || q.ring.at(0).At >= before {
+		return v
+	}
+	v.Overflow = LimitBudget
+	v.Depth = Limits{Messages: q.ring.n, Bytes: q.bytes}
+	v.Oldest = q.oldestLocked(now)
+	if q.cfg.Policy == Disconnect {
+		v.Disconnect = true
+		v.Discarded = q.closeLocked()
+		return v
+	}
+	for q.ring.n > 0 && q.ring.at(0).At < before {
+		q.dropHeadLocked(Budget)
+		v.Dropped++
+	}
+	return v
+}
+
 // Close ends the queue and returns how many queued frames it discarded. Frames
 // in flight stay so until Done. Closing again does nothing.
 //

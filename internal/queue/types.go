@@ -60,7 +60,8 @@ type Verdict struct {
 	Wake bool
 	// Overflow is the limit that was hit, if any.
 	Overflow Limit
-	// Dropped counts frames lost to overflow, the offered one included.
+	// Dropped counts frames lost to overflow, the offered one included; of a
+	// Shed, those lost to the budget.
 	Dropped int
 	// Conflated counts frames replaced by the offered one.
 	Conflated int

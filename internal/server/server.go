@@ -186,15 +186,23 @@ func (s *Server) admit() error {
 	if len(s.conns)+s.pending >= s.cfg.MaxConnections {
 		return &hub.Error{Code: hub.OverCapacity, Detail: "this node has all the connections it takes", RetryAfter: 5 * time.Second}
 	}
+	if err := s.cfg.Hub.Reserve(connectionBytes); err != nil {
+		return err
+	}
 	s.pending++
 	return nil
 }
+
+// connectionBytes is what an idle connection takes: its reader's stack, buffers
+// and state, the kernel's part not included.
+const connectionBytes = 12 << 10
 
 // unadmit gives a place back that was not used.
 func (s *Server) unadmit() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pending--
+	s.cfg.Hub.Unreserve(connectionBytes)
 	s.idleLocked()
 }
 
@@ -220,6 +228,7 @@ func (s *Server) closed(c *conn, row closing, outcome closeOutcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
+	s.cfg.Hub.Unreserve(connectionBytes)
 	s.idleLocked()
 }
 

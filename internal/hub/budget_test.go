@@ -1,0 +1,137 @@
+package hub_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"hubd/internal/hub"
+	"hubd/internal/queue"
+)
+
+// evicted is an owner that notes its eviction.
+type evicted struct{ n *int }
+
+func (evicted) Wake()                  {}
+func (e evicted) Evicted(hub.Eviction) { *e.n++ }
+
+// TestBudget: laggards of every policy pay for the memory they hold, and those
+// who keep up lose nothing.
+func TestBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const budget = hub.MinMemoryBudget
+		h, err := hub.New(hub.Config{MemoryBudget: budget, Feeds: []hub.Feed{{
+			Name: "all", Match: []string{"*"}, Queue: queue.Limits{Messages: 1000, Bytes: 1 << 30}, History: &hub.HistoryLimits{},
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Close()
+		w := world{t, h}
+		evictions := 0
+		join := func(room string, policy queue.Policy) *hub.Subscription {
+			s, err := h.Join(hub.JoinRequest{Room: roomNamed(t, room), Options: hub.Options{Policy: &policy}, Owner: evicted{&evictions}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		policies := []queue.Policy{queue.DropNewest, queue.DropOldest, queue.KeepLatest, queue.Disconnect}
+		var laggards []*hub.Subscription
+		for i, p := range policies { // a room each, so that no two share a frame
+			laggards = append(laggards, join("r"+strconv.Itoa(i), p))
+		}
+		healthy := join("r0", queue.DropNewest)
+		received := 0
+		payload := strings.Repeat("x", 60<<10)
+		for range 500 {
+			for i := range policies {
+				w.publish("r"+strconv.Itoa(i), "", payload)
+				if n := h.State().RetainedBytes; n > budget {
+					t.Fatalf("%d bytes are retained", n)
+				}
+			}
+			for _, got := range take(healthy, 100) {
+				if got < 0 {
+					t.Fatalf("the healthy one lost %d", -got)
+				}
+				received++
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		expect(t, "received by the healthy one", received, 500)
+		expect(t, "evictions", evictions, 1)
+		for _, room := range h.Rooms() {
+			for _, st := range room.Subscriptions {
+				if st.Subscription == healthy {
+					continue
+				}
+				if st.Dropped[queue.Budget] == 0 {
+					t.Errorf("%s of %s lost nothing", st.Policy(), room.Room)
+				}
+				var dropped uint64
+				for _, n := range st.Dropped {
+					dropped += n
+				}
+				if st.Offered != dropped+uint64(st.Queued.Messages) {
+					t.Errorf("%s: not conserved: %+v", room.Room, st.Stats)
+				}
+			}
+		}
+		told := 0
+		for range 10 {
+			for _, got := range take(laggards[0], 1000) {
+				told += max(0, -got)
+			}
+		}
+		if told == 0 {
+			t.Error("a laggard was not told of its loss")
+		}
+		for _, s := range append(laggards, healthy) {
+			s.Leave()
+		}
+		expect(t, "retained in the end", h.State().RetainedBytes, 0)
+	})
+}
+
+// TestBudgetAdmits: joins are refused when even empty queues would not fit, and
+// what a subscription had reserved is there for another when it has left.
+func TestBudgetAdmits(t *testing.T) {
+	h, err := hub.New(hub.Config{MemoryBudget: hub.MinMemoryBudget})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	join := func() (*hub.Subscription, error) {
+		return h.Join(hub.JoinRequest{Room: roomNamed(t, "r"), Owner: reader{}})
+	}
+	var subs []*hub.Subscription
+	for {
+		s, err := join()
+		if err != nil {
+			expect(t, "code", hub.CodeOf(err), hub.OverCapacity)
+			break
+		}
+		subs = append(subs, s)
+		if len(subs) > hub.MinMemoryBudget/1024 {
+			t.Fatal("joins without end")
+		}
+	}
+	subs[0].Leave()
+	subs[0].Leave() // gives nothing back again
+	again, err := join()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := join(); hub.CodeOf(err) != hub.OverCapacity {
+		t.Errorf("one too many: %v", err)
+	}
+	for _, s := range append(subs, again) {
+		s.Leave()
+	}
+	if err := h.Reserve(hub.MinMemoryBudget / 4 * 3); err != nil {
+		t.Errorf("not all was given back: %v", err)
+	}
+}
