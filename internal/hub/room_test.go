@@ -67,6 +67,27 @@ func TestRoomsAreSeparate(t *testing.T) {
 	other.Leave()
 }
 
+// A room that died is forgotten by whoever saw it die, while others may already
+// be in its successor: whoever is in a room is in the one that others find.
+func TestTheLastOneOutAndTheFirstOneIn(t *testing.T) {
+	n := newHub(t)
+	var workers sync.WaitGroup
+	for range 4 {
+		workers.Go(func() {
+			for range 5000 {
+				s := n.join("lobby")
+				if found := n.Info(room("lobby")).Position.Epoch; found != s.Joined().Epoch {
+					t.Errorf("joined epoch %q, while others find %q", s.Joined().Epoch, found)
+					return
+				}
+				s.Leave()
+			}
+		})
+	}
+	workers.Wait()
+	n.empty()
+}
+
 // Joins, leaves and publishes of all kinds race for few rooms. What must hold:
 // nobody joins a room that is already gone, and nothing is left at the end.
 func TestRoomsUnderChurn(t *testing.T) {
