@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -71,10 +72,12 @@ func TestRoomsAreSeparate(t *testing.T) {
 // be in its successor: whoever is in a room is in the one that others find.
 func TestTheLastOneOutAndTheFirstOneIn(t *testing.T) {
 	n := newHub(t)
+	// More threads than processors, so that they are interrupted anywhere.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8))
 	var workers sync.WaitGroup
-	for range 4 {
+	for range 8 {
 		workers.Go(func() {
-			for range 5000 {
+			for range 2000 {
 				s := n.join("lobby")
 				if found := n.Info(room("lobby")).Position.Epoch; found != s.Joined().Epoch {
 					t.Errorf("joined epoch %q, while others find %q", s.Joined().Epoch, found)
