@@ -146,6 +146,18 @@ func TestAFrameOverTheByteLimit(t *testing.T) {
 	}
 }
 
+// A loss is to be told although no frame may ever come after it.
+func TestALossWakesTheWriter(t *testing.T) {
+	n := newHub(t)
+	s := n.join("lobby", limited(10, 4))
+	n.publish("lobby", "12345")
+	receive(t, s.wakes, "wake")
+	taken := s.Take(nil, all)
+	same(t, "tail", taken.Tail, queue.Gap{Lost: 1, Reason: queue.Overflow})
+	s.Leave()
+	n.empty()
+}
+
 // Whatever is published while subscribers are cut off, the publisher is told
 // the truth: what the answers add up to is what was counted.
 func TestAnswersAddUp(t *testing.T) {

@@ -27,6 +27,11 @@ func TestFeedOfARoom(t *testing.T) {
 			{Name: "default", Match: []string{"d*"}},
 			{Name: "dogs", Match: []string{"dog*", "cat"}},
 		}, map[string]string{"dog": "default", "cat": "dogs", "lobby": "default"}},
+		{"also in the middle", []hub.Feed{
+			{Name: "cats", Match: []string{"cat"}},
+			{Name: "default", Match: []string{"d*"}},
+			{Name: "dogs", Match: []string{"dog*", "bird"}},
+		}, map[string]string{"cat": "cats", "dog": "default", "bird": "dogs", "lobby": "default"}},
 		{"a catch-all before the default leaves nothing to it", []hub.Feed{{Name: "all", Match: []string{"*"}}},
 			map[string]string{"lobby": "all"}},
 	} {
@@ -36,9 +41,11 @@ func TestFeedOfARoom(t *testing.T) {
 				equal(t, "feed of "+name, n.Info(room(name)).Feed, feed)
 				// What is counted must be the same feed's.
 				s := n.join(name)
-				before := n.value("hubd_frames_offered_total", "feed", feed)
+				offered, published := n.value("hubd_frames_offered_total", "feed", feed), n.value("hubd_messages_published_total", "feed", feed)
 				n.publish(name, "x")
-				equal(t, "frames offered in "+feed, n.value("hubd_frames_offered_total", "feed", feed), before+1)
+				equal(t, "frames offered in "+feed, n.value("hubd_frames_offered_total", "feed", feed), offered+1)
+				equal(t, "messages published in "+feed, n.value("hubd_messages_published_total", "feed", feed), published+1)
+				equal(t, "fan-outs timed in "+feed, n.value("hubd_fanout_duration_seconds_count", "feed", feed), published+1)
 				s.Leave()
 			}
 		})

@@ -73,8 +73,8 @@ func (n *node) empty() {
 		n.t.Errorf("the hub is not empty: %d rooms, %d bytes retained, %d frames in flight, %d subscriptions",
 			st.Rooms, st.RetainedBytes, st.InFlight, len(st.DepthMessages))
 	}
-	if rooms := n.Rooms(); len(rooms) != 0 {
-		n.t.Errorf("rooms are left: %v", rooms)
+	if rooms := n.Rooms(); len(rooms) != 0 || n.Registered() != 0 {
+		n.t.Errorf("%d rooms are registered: %v", n.Registered(), rooms)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -65,6 +66,29 @@ func TestRoomsAreSeparate(t *testing.T) {
 	same(t, "read in b", other.read(), []string{"3"})
 	full.Leave()
 	other.Leave()
+}
+
+// A room that died is forgotten by whoever saw it die, while others may already
+// be in its successor: whoever is in a room is in the one that others find.
+func TestTheLastOneOutAndTheFirstOneIn(t *testing.T) {
+	n := newHub(t)
+	// More threads than processors, so that they are interrupted anywhere.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8))
+	var workers sync.WaitGroup
+	for range 8 {
+		workers.Go(func() {
+			for range 2000 {
+				s := n.join("lobby")
+				if found := n.Info(room("lobby")).Position.Epoch; found != s.Joined().Epoch {
+					t.Errorf("joined epoch %q, while others find %q", s.Joined().Epoch, found)
+					return
+				}
+				s.Leave()
+			}
+		})
+	}
+	workers.Wait()
+	n.empty()
 }
 
 // Joins, leaves and publishes of all kinds race for few rooms. What must hold:
