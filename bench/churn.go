@@ -81,8 +81,11 @@ type churnRun struct {
 }
 
 func (r *churnRun) do(ctx context.Context, duration time.Duration) error {
-	busy, cancel := context.WithTimeout(ctx, duration)
+	// Not a deadline: what goes on would fail by it a moment before busy is
+	// over.
+	busy, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer time.AfterFunc(duration, cancel).Stop()
 	err := workers(churnMembers+churnPublishers+1, func(i int) error {
 		rng := rand.New(rand.NewPCG(r.seed, uint64(i)))
 		step := r.member
