@@ -26,8 +26,11 @@ func (c *configCommand) run(_ context.Context, p *program) error {
 	b.WriteString("# Settings: as variables, or as flags (HUBD_MAX_ROOMS_PER_CONNECTION is --max-rooms-per-connection).\n")
 	for _, flag := range p.flags {
 		value := settingText(flag)
-		if flag.Name == "max-connections" {
+		switch flag.Name {
+		case "max-connections":
 			value = strconv.Itoa(c.effective.server.MaxConnections)
+		case "memory-budget":
+			value = formatSize(int(c.effective.hub.MemoryBudget))
 		}
 		if value == "" || flag.Name == "config" {
 			continue

@@ -32,6 +32,9 @@ func (c *serveCommand) Help() string {
 
 func (c *serveCommand) run(ctx context.Context, p *program) error {
 	log := c.logger(p)
+	if err := collectWithin(log); err != nil {
+		log.Warn("no memory limit", "error", err)
+	}
 	h, srv, err := c.build(log)
 	if err != nil {
 		return err
@@ -99,6 +102,7 @@ func (c *serveCommand) announce(s *service) {
 		"max_message_bytes", e.hub.MaxMessageBytes,
 		"max_rooms_per_connection", e.server.MaxRoomsPerConnection,
 		"max_unsent_bytes", int(c.MaxUnsent),
+		"memory_budget", e.hub.MemoryBudget,
 		"feeds", strings.Join(feeds, ","))
 	addr := s.public.Addr().String()
 	if e.open && e.server.Open {

@@ -31,6 +31,7 @@ type settings struct {
 	MaxMessage size     `group:"limits" name:"max-message-bytes" default:"64KiB" placeholder:"SIZE" help:"Largest payload of one message. Default: 64KiB."`
 	MaxRooms   count    `group:"limits" name:"max-rooms-per-connection" default:"32" placeholder:"N" help:"Rooms that one connection may join. Default: 32."`
 	MaxUnsent  size     `group:"limits" name:"max-unsent-bytes" default:"16KiB" placeholder:"SIZE" help:"What may wait unsent in the kernel for one connection, outside its queue; 0 leaves the system's default, which is megabytes. Default: 16KiB."`
+	MemBudget  size     `group:"limits" name:"memory-budget" placeholder:"SIZE" help:"Memory for retained messages and connections together; beyond it the subscribers that are furthest behind lose what they hold, and joins are refused. 0: no bound. Default: half of what the container or machine has."`
 
 	PingInterval period `group:"timing" default:"25s" placeholder:"TIME" help:"Time between pings of a connection. Default: 25s."`
 	PongTimeout  period `group:"timing" default:"10s" placeholder:"TIME" help:"Time a ping's answer may take. Default: 10s."`
@@ -69,7 +70,7 @@ func (s *settings) configure(p *program) {
 	e.open = true
 	public := p.publicURL(s.PublicURL)
 	entries := p.feeds(s.Config)
-	e.hub = hub.Config{MaxMessageBytes: int(s.MaxMessage)}
+	e.hub = hub.Config{MaxMessageBytes: int(s.MaxMessage), MemoryBudget: p.memoryBudget(s.MemBudget)}
 	for _, entry := range entries {
 		e.hub.Feeds = append(e.hub.Feeds, entry.Feed)
 	}
