@@ -141,6 +141,11 @@ func (f *Frame) event() []byte {
 	b = append(b, name...)
 	b = append(b, "\nid: "...)
 	b = append(b, f.pos.String()...)
+	if f.msg.Kind == JSON {
+		// A field that the standard tells readers to ignore: it lets those that
+		// look tell JSON from text, as they can over WebSocket.
+		b = append(b, "\nkind: json"...)
+	}
 	if f.msg.Kind == Binary {
 		b = append(b, "\ndata: "...)
 		b = base64.StdEncoding.AppendEncode(b, f.msg.Data)

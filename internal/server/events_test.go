@@ -90,7 +90,7 @@ func TestEvents(t *testing.T) {
 	for _, step := range []struct{ contentType, body, want string }{
 		{"", "", "event: message\nid: %s:1\ndata: one\ndata: two\ndata: three\ndata: four\ndata: \n"},
 		{"text/plain", "", "event: message\nid: %s:2\ndata: \n"},
-		{"application/json", `{"n":9007199254740993, "k":1,"k":2}`, "event: message\nid: %s:3\ndata: {\"n\":9007199254740993, \"k\":1,\"k\":2}\n"},
+		{"application/json", `{"n":9007199254740993, "k":1,"k":2}`, "event: message\nid: %s:3\nkind: json\ndata: {\"n\":9007199254740993, \"k\":1,\"k\":2}\n"},
 		{"application/octet-stream", "\x00\xff", "event: binary\nid: %s:4\ndata: AP8=\n"},
 	} {
 		if step.contentType != "" {

@@ -180,16 +180,30 @@ func serve(hs *http.Server, ln net.Listener) error {
 func (s *Server) admit() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.refusalLocked(); err != nil {
+		return err
+	}
+	if err := s.cfg.Hub.Reserve(connectionBytes); err != nil {
+		return err
+	}
+	s.pending++
+	return nil
+}
+
+// wouldRefuse returns what admit would refuse a connection with, if it would.
+func (s *Server) wouldRefuse() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refusalLocked()
+}
+
+func (s *Server) refusalLocked() error {
 	if s.draining {
 		return &hub.Error{Code: hub.Draining, Detail: "this node is shutting down", RetryAfter: time.Second}
 	}
 	if len(s.conns)+s.pending >= s.cfg.MaxConnections {
 		return &hub.Error{Code: hub.OverCapacity, Detail: "this node has all the connections it takes", RetryAfter: 5 * time.Second}
 	}
-	if err := s.cfg.Hub.Reserve(connectionBytes); err != nil {
-		return err
-	}
-	s.pending++
 	return nil
 }
 

@@ -86,7 +86,11 @@ func offersProtocol(r *http.Request) bool {
 
 // handleWS is /ws: a connection in no room yet.
 func (s *Server) handleWS(w http.ResponseWriter, r *http.Request) {
-	switch {
+	switch refusal := s.wouldRefuse(); {
+	case !isUpgrade(r) && refusal != nil:
+		// Browsers keep the answer to a handshake from the page. Its client
+		// asks here for what the handshake was told, Retry-After included.
+		s.fail(w, r, refusal)
 	case !isUpgrade(r):
 		// RFC 9110, section 15.5.22: say what to upgrade to.
 		w.Header().Set("Connection", "Upgrade")
