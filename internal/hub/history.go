@@ -95,18 +95,15 @@ func (h *history) drop(n int) {
 		h.floor = r.Seq()
 		h.forget(r)
 	}
-	// Moving the rest down, instead of slicing the front off, lets the array be
-	// used again; halving it when a quarter is used lets it shrink.
-	rest := len(h.frames) - n
-	if rest == 0 {
-		h.frames = nil
-		return
+	// The front is sliced off, and append moves the rest to a new array once in
+	// a while: moving it at each publish would take as long as the history is.
+	// When most goes at once, a smaller array is made of what is left.
+	clear(h.frames[:n])
+	rest := h.frames[n:]
+	if n >= len(rest) {
+		rest = slices.Clone(rest)
 	}
-	if cap(h.frames) >= 16 && rest < cap(h.frames)/4 {
-		h.frames = append(make([]retained, 0, cap(h.frames)/2), h.frames[n:]...)
-		return
-	}
-	h.frames = slices.Delete(h.frames, 0, n)
+	h.frames = rest
 }
 
 // from returns the retained frames after seq, oldest first. The slice is valid
