@@ -101,7 +101,7 @@ func (h *history) drop(n int) {
 	clear(h.frames[:n])
 	rest := h.frames[n:]
 	if n >= len(rest) {
-		rest = slices.Clone(rest)
+		rest = append([]retained(nil), rest...)
 	}
 	h.frames = rest
 }
