@@ -226,7 +226,7 @@ func (c *conn) finish(cause Cause) {
 	c.pipe.ours.Store(true)
 	err := c.ws.Close(row.code, row.text)
 	<-c.readerDone
-	c.pipe.linger() // the close timeout ends it at the latest
+	ended := c.pipe.linger() // the close timeout ends it at the latest
 	c.mu.Lock()
 	c.closeDue.Stop()
 	overdue := c.overdue
@@ -235,6 +235,10 @@ func (c *conn) finish(cause Cause) {
 	outcome := outcomeReset
 	switch {
 	case err == nil, websocket.CloseStatus(err) != -1, websocket.CloseStatus(c.readErr) != -1:
+		outcome = outcomeClean
+	case ended && causeOfReadError(c.readErr) != causeClient:
+		// After a bad frame nobody knows where the next one begins, the
+		// client's close frame included; it has closed its end all the same.
 		outcome = outcomeClean
 	case overdue:
 		outcome = outcomeDeadline
