@@ -254,8 +254,13 @@ func (c *conn) goodbye(row closing) (clean bool) {
 	c.pipe.ours.Store(true)
 	err := c.ws.Close(row.code, row.text)
 	<-c.readerDone
-	c.pipe.linger()
-	return err == nil || websocket.CloseStatus(err) != -1 || websocket.CloseStatus(c.readErr) != -1
+	ended := c.pipe.linger()
+	if err == nil || websocket.CloseStatus(err) != -1 || websocket.CloseStatus(c.readErr) != -1 {
+		return true
+	}
+	// After a bad frame nobody knows where the next one begins, the client's
+	// close frame included; it may have closed its end all the same.
+	return ended && causeOfReadError(c.readErr) != causeClient
 }
 
 // memberships returns the members of now.
