@@ -36,6 +36,8 @@ type Hub struct {
 	mu       sync.RWMutex
 	rooms    map[frame.Room]*room
 	draining bool
+
+	drained chan struct{} // closed with draining
 }
 
 // New returns a hub, or what Validate has against cfg.
@@ -52,6 +54,7 @@ func New(cfg Config) (*Hub, error) {
 		budget:     cfg.MemoryBudget,
 		start:      time.Now(),
 		rooms:      map[frame.Room]*room{},
+		drained:    make(chan struct{}),
 	}
 	for f := range h.feeds {
 		var row [queue.NumPolicies]*metrics.Series
@@ -84,11 +87,15 @@ func (h *Hub) feedOf(name frame.Room) int {
 	return fallback
 }
 
-// Drain refuses joins and publishes from now on. What is queued stays queued.
+// Drain refuses joins and publishes from now on, those that wait for room
+// among them. What is queued stays queued.
 func (h *Hub) Drain() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.draining = true
+	if !h.draining {
+		h.draining = true
+		close(h.drained)
+	}
 }
 
 // Close lets go of all histories and stops their timers. Subscriptions must

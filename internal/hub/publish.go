@@ -76,6 +76,7 @@ func (h *Hub) Publish(ctx context.Context, q PublishRequest) (Published, error) 
 		}
 		select {
 		case <-refused:
+		case <-h.drained: // the next look says so
 		case <-patience:
 			return Published{}, errOverflow
 		case <-ctx.Done():
