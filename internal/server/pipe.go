@@ -52,6 +52,9 @@ type pipe struct {
 	mu        sync.Mutex
 	closeSent bool
 	broken    bool
+	// deadline is the socket's write deadline. It may be left from an earlier
+	// write: setting one takes a twentieth of a small write's time.
+	deadline time.Time
 }
 
 func newPipe(raw net.Conn, leftover []byte, timeout time.Duration, onClose func(websocket.StatusCode)) *pipe {
@@ -124,11 +127,15 @@ func (p *pipe) writeLocked(bufs net.Buffers) (total int64, err error) {
 	if p.closeSent || p.broken {
 		return 0, errPipeClosed
 	}
+	now := time.Now()
+	progress := now
 	for {
-		// A deadline left from an earlier write would break this one.
-		if err := p.raw.SetWriteDeadline(time.Now().Add(p.timeout)); err != nil {
-			p.broken = true
-			return total, err
+		if p.deadline.Sub(now) < p.timeout/2 {
+			p.deadline = progress.Add(p.timeout)
+			if err := p.raw.SetWriteDeadline(p.deadline); err != nil {
+				p.broken = true
+				return total, err
+			}
 		}
 		var n int64
 		if len(bufs) == 1 {
@@ -141,8 +148,14 @@ func (p *pipe) writeLocked(bufs net.Buffers) (total int64, err error) {
 		}
 		total += n
 		p.written.Add(n)
-		if n > 0 && errors.Is(err, os.ErrDeadlineExceeded) {
-			continue // slow, but it reads
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			now = time.Now()
+			if n > 0 {
+				progress = now // slow, but it reads
+			}
+			if now.Sub(progress) < p.timeout {
+				continue // the deadline was an earlier write's
+			}
 		}
 		p.broken = err != nil
 		return total, err
