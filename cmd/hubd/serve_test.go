@@ -230,15 +230,18 @@ func TestServeCannotListen(t *testing.T) {
 
 func TestServeDrains(t *testing.T) {
 	s := serve(t)
-	conn, _, err := websocket.Dial(t.Context(), s.url+"/rooms/lobby", nil)
+	conn, _, err := websocket.Dial(t.Context(), s.url+"/rooms/lobby", &websocket.DialOptions{Subprotocols: []string{subprotocol}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.CloseNow()
+	if _, got, err := conn.Read(t.Context()); err != nil || !strings.Contains(string(got), `"joined"`) {
+		t.Fatalf("read %s, %v; want to have joined", got, err)
+	}
 	hubd(t, "publish", "lobby", "last words", "--url", s.url).want(t, 0, "subscribers=1 ", "")
 	s.cancel()
-	if _, got, err := conn.Read(t.Context()); err != nil || string(got) != "last words" {
-		t.Errorf("read %q, %v; want what was queued", got, err)
+	if _, got, err := conn.Read(t.Context()); err != nil || !strings.Contains(string(got), `"text":"last words"`) {
+		t.Errorf("read %s, %v; want what was queued", got, err)
 	}
 	if _, _, err := conn.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusGoingAway {
 		t.Errorf("closed with %v, want 1001", err)
