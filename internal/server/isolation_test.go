@@ -75,7 +75,7 @@ func isolationRun(t *testing.T, stalled bool) isolation {
 	n.joined("lobby", subscribers)
 	for i := range messages {
 		began[i].Store(int64(time.Since(epoch)))
-		p := n.publish("lobby", sequel(i, 1024))
+		p := n.publishes("lobby", sequel(i, 1024))
 		result.publish = append(result.publish, time.Since(epoch)-time.Duration(began[i].Load()))
 		if p.Subscribers != subscribers || p.Queued < readers {
 			t.Fatalf("message %d: %+v", i, p)

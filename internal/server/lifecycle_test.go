@@ -72,7 +72,7 @@ func TestDrain(t *testing.T) {
 		}
 		n.wire("/rooms/refusing") // stalled, too
 		for i := range queued {
-			if p := n.publish("lobby", sequel(i, 1000)); p.Subscribers != healthy+stalled || p.Dropped > 0 {
+			if p := n.publishes("lobby", sequel(i, 1000)); p.Subscribers != healthy+stalled || p.Dropped > 0 {
 				t.Fatalf("%+v", p)
 			}
 		}
@@ -249,7 +249,7 @@ func TestAllStuckAreCutOffAtOnce(t *testing.T) {
 		origin := time.Now()
 		messages, gone := 0, 0
 		for gone == 0 {
-			p := n.publish("lobby", sequel(messages, 1500))
+			p := n.publishes("lobby", sequel(messages, 1500))
 			messages++
 			gone = p.Disconnected
 			rest() // the healthy one has read
@@ -257,7 +257,7 @@ func TestAllStuckAreCutOffAtOnce(t *testing.T) {
 		if gone != stuck || time.Since(origin) != 0 {
 			t.Errorf("%d of %d were cut off, after %v", gone, stuck, time.Since(origin))
 		}
-		p := n.publish("lobby", sequel(messages, 1500))
+		p := n.publishes("lobby", sequel(messages, 1500))
 		if p.Subscribers != 1 || p.Queued != 1 {
 			t.Errorf("the next publish: %+v", p)
 		}
@@ -271,7 +271,7 @@ func TestAllStuckAreCutOffAtOnce(t *testing.T) {
 		n.wants(float64(stuck), "hubd_frames_dropped_total", "reason", "overflow", "policy", "disconnect")
 		n.wants(float64(messages), "hubd_frames_sent_total")
 		eachIsLoggedOnce(t, n, stuck)
-		healthy.reset()
+		healthy.abort()
 		if got := <-kept; got != messages {
 			t.Errorf("the healthy one got %d of %d", got, messages)
 		}
@@ -309,7 +309,7 @@ func TestWriteTimeout(t *testing.T) {
 			n.wire("/rooms/lobby")
 			origin := time.Now()
 			for i := range 4 {
-				n.publish("lobby", sequel(i, 1500))
+				n.publishes("lobby", sequel(i, 1500))
 			}
 			time.Sleep(timeout - time.Millisecond)
 			rest()
@@ -333,7 +333,7 @@ func TestSlowReadersAreLeftAlone(t *testing.T) {
 		bubble(t, bare(everywhere(queue.DropOldest, queue.Limits{Messages: 4})), server.Config{WriteTimeout: timeout, CloseTimeout: deadline, PingInterval: time.Hour}, func(t *testing.T, n *node) {
 			w := n.wire("/rooms/lobby")
 			for i := range 50 {
-				n.publish("lobby", sequel(i, 30_000))
+				n.publishes("lobby", sequel(i, 30_000))
 			}
 			buf := make([]byte, bytes)
 			for i := range 40 {
@@ -359,7 +359,7 @@ func TestSlowReadersAreLeftAlone(t *testing.T) {
 func TestEveryEndLeavesNothing(t *testing.T) {
 	each, rounds := size(15, 800), 4
 	n := start(t, bare(everywhere(queue.DropOldest, queue.Limits{Messages: 8})), lenient(server.Config{CloseTimeout: 50 * time.Millisecond, MaxConnections: 100_000}))
-	n.publish("warm", "x")
+	n.publishes("warm", "x")
 	n.http.CloseIdleConnections()
 	base := footprintNow(t)
 	first := int64(0)
@@ -381,7 +381,7 @@ func TestEveryEndLeavesNothing(t *testing.T) {
 			n.joined(name, each)
 			if strings.Contains(name, "full") {
 				for i := range 40 {
-					n.publish(name, sequel(i, 16<<10))
+					n.publishes(name, sequel(i, 16<<10))
 				}
 			}
 			for _, w := range clients {
@@ -413,7 +413,7 @@ var ends = map[string]func(w *wire) error{
 	"clean": func(w *wire) error {
 		return w.until(sent{op: opClose, payload: closePayload(1000, "")}.bytes())
 	},
-	"reset": func(w *wire) error { w.reset(); return nil },
+	"reset": func(w *wire) error { w.abort(); return nil },
 	"half-close": func(w *wire) error {
 		if err := w.conn.(*net.TCPConn).CloseWrite(); err != nil {
 			return err
@@ -427,7 +427,7 @@ var ends = map[string]func(w *wire) error{
 	},
 	"mid-header": func(w *wire) error {
 		_, err := w.conn.Write([]byte{0x81})
-		w.reset()
+		w.abort()
 		return err
 	},
 	"mid-message": func(w *wire) error {
@@ -435,7 +435,7 @@ var ends = map[string]func(w *wire) error{
 		f.more = true
 		return w.tryWrite(f.bytes())
 	},
-	"full-and-reset":  func(w *wire) error { w.reset(); return nil },
+	"full-and-reset":  func(w *wire) error { w.abort(); return nil },
 	"full-and-closed": func(w *wire) error { return w.conn.Close() },
 	"full-and-polite": func(w *wire) error { return w.tryWrite(sent{op: opClose, payload: closePayload(1000, "")}.bytes()) },
 	"nothing":         func(w *wire) error { return w.conn.Close() },

@@ -93,7 +93,6 @@ func (n *node) tryNarrow(path string, lines ...string) (*wire, error) {
 	if err := w.tryWrite([]byte(n.handshake(path, lines...) + "\r\n\r\n")); err != nil {
 		return nil, errors.Join(err, w.conn.Close())
 	}
-	w.impatient()
 	resp, err := http.ReadResponse(w.br, nil)
 	if err != nil {
 		return nil, errors.Join(err, w.conn.Close())
@@ -119,11 +118,13 @@ func (n *node) tryConnect() (*wire, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &wire{t: n.t, conn: conn, br: bufio.NewReaderSize(conn, 16), node: n}, nil
+	w := &wire{t: n.t, conn: conn, br: bufio.NewReaderSize(conn, 16), node: n}
+	w.renew()
+	return w, nil
 }
 
-// reset breaks the connection: the server's end gets a reset.
-func (w *wire) reset() {
+// abort breaks the connection: the server's end gets a reset.
+func (w *wire) abort() {
 	if c, ok := w.conn.(*net.TCPConn); ok {
 		_ = c.SetLinger(0) // a closed one is reset already
 	}
@@ -138,11 +139,18 @@ func (w *wire) halfClose() {
 	}
 }
 
+// renew gives the client its patience once more: tests at full size outlast it.
+func (w *wire) renew() {
+	if w.node.patience > 0 {
+		_ = w.conn.SetDeadline(time.Now().Add(w.node.patience)) // a closed connection is found out by its use
+	}
+}
+
 // tryMessage is the next message, for goroutines that may not fail the test.
 // Pings are answered. io.EOF is the end, after a close frame or without one.
 func (w *wire) tryMessage() ([]byte, error) {
 	for {
-		w.impatient()
+		w.renew()
 		var h [2]byte
 		if _, err := io.ReadFull(w.br, h[:]); err != nil {
 			return nil, err
@@ -321,8 +329,8 @@ func field(line, name string) string {
 	return value
 }
 
-// publisher posts on a connection of its own.
-func (n *node) publish(room, body string) published {
+// publishes posts a text, which must be accepted.
+func (n *node) publishes(room, body string) published {
 	n.t.Helper()
 	p := n.post(room, "text/plain", body)
 	if p.Status != http.StatusOK {

@@ -24,7 +24,7 @@ func TestStalledSubscribersHoldLittle(t *testing.T) {
 	const bytes, payload = 1 * mib, 64 << 10
 	stalled, messages := size(25, 100), size(150, 5000)
 	n := start(t, bare(everywhere(queue.DropOldest, queue.Limits{Messages: 1000, Bytes: bytes})), lenient(server.Config{CloseTimeout: 100 * time.Millisecond}))
-	n.publish("warm", strings.Repeat("x", payload))
+	n.publishes("warm", strings.Repeat("x", payload))
 	base := heap()
 	var clients []*wire
 	for range stalled {
@@ -38,7 +38,7 @@ func TestStalledSubscribersHoldLittle(t *testing.T) {
 	few := float64((inQueue + 8) * 2 * payload) // payload and its encoding
 	var highest, early float64
 	for i := range messages {
-		if p := n.publish("lobby", sequel(i, payload)); p.Subscribers != stalled {
+		if p := n.publishes("lobby", sequel(i, payload)); p.Subscribers != stalled {
 			t.Fatalf("message %d: %+v", i, p)
 		}
 		queued, retained := n.value("hubd_queued_bytes"), n.value("hubd_retained_bytes")
@@ -63,7 +63,7 @@ func TestStalledSubscribersHoldLittle(t *testing.T) {
 		}
 	}
 	for _, c := range clients {
-		c.reset()
+		c.abort()
 	}
 	n.gauge(0, "hubd_connections")
 	for _, gauge := range []string{"hubd_queued_bytes", "hubd_retained_bytes", "hubd_frames_in_flight", "hubd_rooms"} {
@@ -86,7 +86,7 @@ func TestJoinsRacingResets(t *testing.T) {
 	clients, rounds := size(150, 5000), 4
 	n := start(t, bare(), lenient(server.Config{MaxConnections: 100_000, CloseTimeout: 100 * time.Millisecond}))
 	first := int64(0)
-	n.publish("warm", "x")
+	n.publishes("warm", "x")
 	base := footprintNow(t)
 	for round := range rounds {
 		var failed atomic.Bool
@@ -111,7 +111,7 @@ func TestJoinsRacingResets(t *testing.T) {
 		n.wants(0, "hubd_subscriptions")
 		for i := range clients {
 			if i%25 < 2 {
-				if p := n.publish(fmt.Sprint("room-", i), "x"); p.Subscribers != 0 {
+				if p := n.publishes(fmt.Sprint("room-", i), "x"); p.Subscribers != 0 {
 					t.Fatalf("room-%d after all have gone: %+v", i, p)
 				}
 			}
@@ -136,7 +136,7 @@ func joinAndGo(n *node, i int) error {
 		if err != nil {
 			return err
 		}
-		defer w.reset()
+		defer w.abort()
 		return w.tryWrite(append([]byte(n.handshake("/ws", protocol)+"\r\n\r\n"), join...))
 	}
 	w, err := n.tryNarrow("/ws", protocol)
@@ -148,7 +148,7 @@ func joinAndGo(n *node, i int) error {
 		return err
 	}
 	if i%2 == 0 {
-		w.reset()
+		w.abort()
 		return nil
 	}
 	if answer, err := w.tryMessage(); err != nil || !strings.Contains(string(answer), `"joined"`) {
@@ -172,7 +172,7 @@ func TestTheKernelsBacklogIsBounded(t *testing.T) {
 		n.await("the writer to be stuck", func() bool {
 			before := n.subscribers()[0]
 			for range 50 {
-				n.publish("lobby", sequel(0, 1024))
+				n.publishes("lobby", sequel(0, 1024))
 			}
 			after := n.subscribers()[0]
 			return after.Sent == before.Sent && after.Queued.Messages == 8

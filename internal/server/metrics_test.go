@@ -52,7 +52,7 @@ func TestRefusedUpgradesAreNoConnections(t *testing.T) {
 		n.gauge(capacity/2, "hubd_connections")
 		for j, w := range round {
 			if (i+j)%2 == 0 {
-				w.reset()
+				w.abort()
 				continue
 			}
 			w.send(sent{op: opClose, payload: closePayload(1000, "")})
@@ -71,7 +71,7 @@ func TestRefusedUpgradesAreNoConnections(t *testing.T) {
 	}
 	n.wants(capacity, "hubd_connections")
 	for _, w := range held {
-		w.reset()
+		w.abort()
 	}
 	n.gauge(0, "hubd_connections")
 	for reason, want := range map[string]int{
@@ -130,7 +130,7 @@ func connections(g prometheus.Gatherer) (v float64, err error) {
 func TestMetricsNameNobody(t *testing.T) {
 	users, rooms := size(10, 200), size(30, 250)
 	n := start(t, hub.Config{Feeds: []hub.Feed{{Name: "chat", Match: []string{"chat.*"}, Policy: queue.Disconnect}}}, lenient(server.Config{MaxRoomsPerConnection: 1000}))
-	n.publish("warm", "x")
+	n.publishes("warm", "x")
 	before := seriesOf(t, n.page())
 	clients := make([]*wire, users)
 	for u := range users {
@@ -169,7 +169,7 @@ func TestMetricsNameNobody(t *testing.T) {
 	}
 	t.Logf("%d series, %d bytes, %d rooms", len(after), len(page), users*rooms)
 	for _, w := range clients {
-		w.reset()
+		w.abort()
 	}
 }
 
