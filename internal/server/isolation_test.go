@@ -33,7 +33,7 @@ func isolationRun(t *testing.T, stalled bool) isolation {
 	// Never more than a window is under way, so that no reader that reads can
 	// fall behind by a queue, however slow the machine.
 	const readers, window = 100, 64
-	queued, messages := size(window, 256), size(512, 10_000)/window*window
+	queued, messages := size(window, 256), size(192, 10_000)/window*window
 	n := start(t, bare(everywhere(queue.DropNewest, queue.Limits{Messages: queued})), lenient(server.Config{}))
 	subscribers := readers
 	if stalled {

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"hubd/internal/frame"
 	"hubd/internal/hub"
 	"hubd/internal/queue"
 	"hubd/internal/server"
@@ -352,6 +353,37 @@ func TestSlowReadersAreLeftAlone(t *testing.T) {
 			n.wants(1, "hubd_connections_closed_total", "reason", "write_timeout")
 		})
 	}
+}
+
+// Who has seen the answer to its handshake is in the room and counted: a raw
+// client is told so by nothing else.
+func TestTheHandshakesAnswerComesAfterTheJoin(t *testing.T) {
+	n := start(t, bare(), lenient(server.Config{}))
+	var all sync.WaitGroup
+	for c := range 4 {
+		all.Go(func() {
+			name := fmt.Sprint("room-", c)
+			room, err := frame.ParseRoom(name)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for range size(100, 5000) {
+				w, err := n.tryNarrow("/rooms/" + name)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				p, err := n.hub.Publish(t.Context(), hub.PublishRequest{Message: frame.Message{Room: room, Kind: frame.Text, Data: []byte("x")}})
+				conns, _ := connections(n.reg)
+				if err != nil || p.Subscribers == 0 || conns < 1 {
+					t.Errorf("published right after the handshake: %+v, %v; %v connections", p, err, conns)
+				}
+				w.abort()
+			}
+		})
+	}
+	all.Wait()
 }
 
 // Connections end in every way there is, in rounds. After each, nothing of them

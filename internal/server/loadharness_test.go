@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -263,9 +264,8 @@ func sequel(i, bytes int) string {
 }
 
 // numberOf is the number of such a message.
-func numberOf(payload []byte) (i int, err error) {
-	_, err = fmt.Sscanf(string(payload[:min(8, len(payload))]), "%08d", &i)
-	return i, err
+func numberOf(payload []byte) (int, error) {
+	return strconv.Atoi(string(payload[:min(8, len(payload))]))
 }
 
 // footprint is what a process must have no more of after a round than before.
