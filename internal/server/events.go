@@ -57,8 +57,14 @@ func eventsHead(extra http.Header) []byte {
 	h.Set("X-Accel-Buffering", "no")
 	h.Set("Connection", "close")
 	h.Set("Date", time.Now().UTC().Format(http.TimeFormat))
+	return responseHead(http.StatusOK, h)
+}
+
+// responseHead is a status line and headers, for a connection that net/http
+// has handed over without having answered.
+func responseHead(status int, h http.Header) []byte {
 	var b bytes.Buffer
-	b.WriteString("HTTP/1.1 " + strconv.Itoa(http.StatusOK) + " OK\r\n")
+	b.WriteString("HTTP/1.1 " + strconv.Itoa(status) + " " + http.StatusText(status) + "\r\n")
 	if err := h.Write(&b); err != nil {
 		panic(err) // a buffer takes everything
 	}

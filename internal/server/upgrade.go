@@ -189,6 +189,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, join *joinComma
 		return
 	}
 	c.ws, c.pipe = ws, h.pipe
+	c.lane.push(responseHead(http.StatusSwitchingProtocols, h.Header()))
 	limit := int64(s.cfg.Hub.MaxMessageBytes())
 	if ws.Subprotocol() != "" {
 		c.dialect = dialectJSON
@@ -209,9 +210,10 @@ func (s *Server) newConn(r *http.Request) *conn {
 	}
 }
 
-// start lets a connection live that has its socket. Its first join is made
-// before the reader runs, so that the room's answer comes first and a raw
-// client's room is there for its first message.
+// start lets a connection live that has its socket, the head of its response
+// in the lane. Its first join is made before the writer and the reader run: who
+// has seen the response is in the room, which a raw client learns in no other
+// way, and its first message finds the room.
 func (c *conn) start(join *joinCommand) {
 	s := c.srv
 	c.encoding = c.dialect.encoding()
@@ -226,6 +228,7 @@ func (c *conn) start(join *joinCommand) {
 			c.end(causeOfRefusal(err))
 		}
 	}
+	c.Wake()    // for the head, where there is no join
 	go c.read() // joined by finish
 }
 
@@ -238,7 +241,7 @@ const (
 
 // hijacker is the ResponseWriter that the WebSocket library is given. It hands
 // out the connection's pipe instead of the socket, with small buffers, and
-// keeps the library's refusals from the client, who gets problem documents.
+// keeps the library's answers from the client, who gets ours.
 type hijacker struct {
 	http.ResponseWriter
 	conn   *conn
@@ -253,12 +256,9 @@ const (
 	writeBufferBytes = 256
 )
 
-func (h *hijacker) WriteHeader(status int) {
-	h.status = status
-	if status == http.StatusSwitchingProtocols {
-		h.ResponseWriter.WriteHeader(status)
-	}
-}
+// WriteHeader writes nothing: a refusal is explained in words of our own, and
+// the head that switches protocols is the connection's first write.
+func (h *hijacker) WriteHeader(status int) { h.status = status }
 
 func (h *hijacker) Write(b []byte) (int, error) { return len(b), nil }
 
@@ -267,8 +267,8 @@ func (h *hijacker) Write(b []byte) (int, error) { return len(b), nil }
 func (h *hijacker) explain() {
 	detail := "a handshake has one Sec-WebSocket-Key: 16 bytes in base64"
 	switch {
-	case h.status == http.StatusSwitchingProtocols:
-		return // the hijack failed: nobody can be told
+	case h.status >= http.StatusInternalServerError:
+		detail = "the connection could not be taken over"
 	case h.status == http.StatusMethodNotAllowed:
 		h.Header().Set("Allow", http.MethodGet)
 		detail = "a handshake is a GET"
