@@ -17,10 +17,10 @@ type Result struct {
 	Published int `json:"published"`
 	Refused   int `json:"refused"`
 	// PredictedRefused is Refused by formula, exact where InDomain; Note is as
-	// in Seen.
-	PredictedRefused int    `json:"predicted_refused"`
-	InDomain         bool   `json:"in_domain"`
-	Note             string `json:"note,omitempty"`
+	// in Seen. They are for tables: JSON has what was seen.
+	PredictedRefused int    `json:"-"`
+	InDomain         bool   `json:"-"`
+	Note             string `json:"-"`
 	// Subscribers are in the order of the configuration.
 	Subscribers []Seen `json:"subscribers"`
 }
@@ -33,16 +33,17 @@ type Seen struct {
 	Lost   int `json:"lost"`
 	Queued int `json:"queued"`
 	// LastSent is a sequence number from 0; -1 if nothing was sent.
-	LastSent int     `json:"last_sent"`
-	MeanAge  float64 `json:"mean_age"`
-	MaxAge   int     `json:"max_age"`
+	LastSent int `json:"last_sent"`
+	// MeanAge is to hundredths of a tick.
+	MeanAge float64 `json:"mean_age"`
+	MaxAge  int     `json:"max_age"`
 	// Predicted is Lost by formula, exact where InDomain. Note says what lies
 	// outside the domain, and whether the formula was wrong there.
-	Predicted int    `json:"predicted_lost"`
-	InDomain  bool   `json:"in_domain"`
-	Note      string `json:"note,omitempty"`
+	Predicted int    `json:"-"`
+	InDomain  bool   `json:"-"`
+	Note      string `json:"-"`
 	// Disconnected is the tick in which the subscriber was cut off, if it was.
-	Disconnected *int `json:"disconnected,omitempty"`
+	Disconnected *int `json:"-"`
 }
 
 // Run runs each policy of the configuration, in order.
@@ -172,7 +173,7 @@ func (w *world) result() Result {
 			seen.Lost += int(n)
 		}
 		if seen.Sent > 0 {
-			seen.MeanAge = float64(m.ages) / float64(seen.Sent)
+			seen.MeanAge = math.Round(100*float64(m.ages)/float64(seen.Sent)) / 100
 		}
 		w.cfg.predict(w.policy, m.Subscriber, &seen)
 		r.Subscribers = append(r.Subscribers, seen)
