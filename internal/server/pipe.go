@@ -120,13 +120,19 @@ func (p *pipe) writeFrames(bufs net.Buffers) (int64, error) {
 	return p.writeLocked(bufs)
 }
 
+// progressLooks is how often in a write timeout a write that waits is looked
+// at: it ends that share of the timeout late, at most.
+const progressLooks = 8
+
 func (p *pipe) writeLocked(bufs net.Buffers) (total int64, err error) {
 	if p.closeSent || p.broken {
 		return 0, errPipeClosed
 	}
+	now := time.Now()
+	progress, left := now, 0
 	for {
 		// A deadline left from an earlier write would break this one.
-		if err := p.raw.SetWriteDeadline(time.Now().Add(p.timeout)); err != nil {
+		if err := p.raw.SetWriteDeadline(now.Add(max(p.timeout/progressLooks, 1))); err != nil {
 			p.broken = true
 			return total, err
 		}
@@ -141,12 +147,22 @@ func (p *pipe) writeLocked(bufs net.Buffers) (total int64, err error) {
 		}
 		total += n
 		p.written.Add(n)
-		if n > 0 && errors.Is(err, os.ErrDeadlineExceeded) {
-			continue // slow, but it reads
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			break
 		}
-		p.broken = err != nil
-		return total, err
+		// The kernel lets a write go on only when much of its backlog is gone;
+		// a peer that reads slowly takes bytes all the same.
+		before := left
+		now, left = time.Now(), p.unacked()
+		if n > 0 || left < before {
+			progress = now
+		}
+		if now.Sub(progress) >= p.timeout {
+			break
+		}
 	}
+	p.broken = err != nil
+	return total, err
 }
 
 // limitUnsent bounds what waits in the kernel; n below 0 leaves it unbounded.
@@ -163,6 +179,15 @@ func (p *pipe) unsent() int {
 		return 0
 	}
 	return unsent(p.tcp)
+}
+
+// unacked returns the bytes in the kernel that the peer's has not taken, 0 where
+// that is not known.
+func (p *pipe) unacked() int {
+	if p.tcp == nil {
+		return 0
+	}
+	return unacked(p.tcp)
 }
 
 // drain reads and throws away until the client's end closes. It is the reader of
@@ -218,7 +243,7 @@ func (p *pipe) linger() bool {
 // destroy closes the socket at once, freeing a write that is stuck in it. What
 // the client has not acknowledged is thrown away with a reset.
 func (p *pipe) destroy() error {
-	if p.tcp != nil && unacked(p.tcp) > 0 {
+	if p.unacked() > 0 {
 		_ = p.tcp.SetLinger(0) // fails only on a closed socket
 	}
 	return p.raw.Close()
