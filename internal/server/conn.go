@@ -95,6 +95,13 @@ func (c *conn) destroy() {
 	_ = c.pipe.destroy() // it may be closed already
 }
 
+// isOverdue reports whether the close timeout has destroyed the socket.
+func (c *conn) isOverdue() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.overdue
+}
+
 // Evicted implements hub.Owner.
 func (c *conn) Evicted(e hub.Eviction) {
 	c.mu.Lock()
@@ -227,16 +234,13 @@ func (c *conn) finish(cause Cause) {
 	close(c.answered)
 	row := closeTable[cause]
 	clean := c.goodbye(row)
-	c.mu.Lock()
 	c.closeDue.Stop()
-	overdue := c.overdue
-	c.mu.Unlock()
 	_ = c.pipe.destroy() // it may be closed already
 	outcome := outcomeReset
 	switch {
 	case clean:
 		outcome = outcomeClean
-	case overdue:
+	case c.isOverdue():
 		outcome = outcomeDeadline
 	}
 	c.srv.closed(c, row, outcome)
@@ -253,9 +257,12 @@ func (c *conn) goodbye(row closing) (clean bool) {
 	}
 	c.pipe.ours.Store(true)
 	err := c.ws.Close(row.code, row.text)
+	// To the library, a socket that is destroyed in the midst of its handshake
+	// is one that is closed, as wanted.
+	shaken := err == nil && !c.isOverdue()
 	<-c.readerDone
 	ended := c.pipe.linger()
-	if err == nil || websocket.CloseStatus(err) != -1 || websocket.CloseStatus(c.readErr) != -1 {
+	if shaken || websocket.CloseStatus(err) != -1 || websocket.CloseStatus(c.readErr) != -1 {
 		return true
 	}
 	// After a bad frame nobody knows where the next one begins, the client's

@@ -52,8 +52,9 @@ type pipe struct {
 	mu        sync.Mutex
 	closeSent bool
 	broken    bool
-	// deadline is the socket's write deadline. It may be left from an earlier
-	// write: setting one takes a twentieth of a small write's time.
+	// deadline is the socket's write deadline, when a write that is stuck looks
+	// whether it makes progress. It may be left from an earlier write: setting
+	// one takes a twentieth of a small write's time.
 	deadline time.Time
 }
 
@@ -123,15 +124,19 @@ func (p *pipe) writeFrames(bufs net.Buffers) (int64, error) {
 	return p.writeLocked(bufs)
 }
 
+// progressLooks is how often in a write timeout a write that waits is looked
+// at: it ends that share of the timeout late, at most.
+const progressLooks = 8
+
 func (p *pipe) writeLocked(bufs net.Buffers) (total int64, err error) {
 	if p.closeSent || p.broken {
 		return 0, errPipeClosed
 	}
 	now := time.Now()
-	progress := now
+	progress, left := now, 0
 	for {
-		if p.deadline.Sub(now) < p.timeout/2 {
-			p.deadline = progress.Add(p.timeout)
+		if look := p.timeout / progressLooks; p.deadline.Sub(now) <= look/2 {
+			p.deadline = now.Add(max(min(look, p.timeout-now.Sub(progress)), 1))
 			if err := p.raw.SetWriteDeadline(p.deadline); err != nil {
 				p.broken = true
 				return total, err
@@ -148,18 +153,22 @@ func (p *pipe) writeLocked(bufs net.Buffers) (total int64, err error) {
 		}
 		total += n
 		p.written.Add(n)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			now = time.Now()
-			if n > 0 {
-				progress = now // slow, but it reads
-			}
-			if now.Sub(progress) < p.timeout {
-				continue // the deadline was an earlier write's
-			}
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			break
 		}
-		p.broken = err != nil
-		return total, err
+		// The kernel lets a write go on only when much of its backlog is gone;
+		// a peer that reads slowly takes bytes all the same.
+		before := left
+		now, left = time.Now(), p.unacked()
+		if n > 0 || left < before {
+			progress = now
+		}
+		if now.Sub(progress) >= p.timeout {
+			break
+		}
 	}
+	p.broken = err != nil
+	return total, err
 }
 
 // limitUnsent bounds what waits in the kernel; n below 0 leaves it unbounded.
@@ -176,6 +185,15 @@ func (p *pipe) unsent() int {
 		return 0
 	}
 	return unsent(p.tcp)
+}
+
+// unacked returns the bytes in the kernel that the peer's has not taken, 0 where
+// that is not known.
+func (p *pipe) unacked() int {
+	if p.tcp == nil {
+		return 0
+	}
+	return unacked(p.tcp)
 }
 
 // drain reads and throws away until the client's end closes. It is the reader of
@@ -231,7 +249,7 @@ func (p *pipe) linger() bool {
 // destroy closes the socket at once, freeing a write that is stuck in it. What
 // the client has not acknowledged is thrown away with a reset.
 func (p *pipe) destroy() error {
-	if p.tcp != nil && unacked(p.tcp) > 0 {
+	if p.unacked() > 0 {
 		_ = p.tcp.SetLinger(0) // fails only on a closed socket
 	}
 	return p.raw.Close()

@@ -302,20 +302,23 @@ const closesPerSecond = 25
 // returns when all is closed, within the window and the close timeout. When ctx
 // ends, what is left is closed at once.
 func (s *Server) Drain(ctx context.Context) error {
+	start := time.Now()
 	s.refuseNewcomers()
 	conns := s.list()
 	idle := s.allIdle()
 	s.cfg.Logger.Info("draining", "connections", len(conns))
+	var window time.Duration
 	if len(conns) > 0 {
-		window := min(s.cfg.DrainWindow, time.Duration(len(conns))*time.Second/closesPerSecond)
+		window = min(s.cfg.DrainWindow, time.Duration(len(conns))*time.Second/closesPerSecond)
 		s.endSpread(ctx, conns, window/time.Duration(len(conns)))
 	}
 	select {
 	case <-idle:
 	case <-ctx.Done():
 	}
-	// Requests that are being answered get their answers.
-	answers, cancel := context.WithTimeout(ctx, s.cfg.CloseTimeout)
+	// Requests that are being answered get their answers, in the same time that
+	// the last connections had.
+	answers, cancel := context.WithDeadline(ctx, start.Add(window+s.cfg.CloseTimeout))
 	defer cancel()
 	err := errors.Join(s.public.Shutdown(answers), s.admin.Shutdown(answers))
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
