@@ -13,6 +13,7 @@ export class Clock {
   granularity = 1;
   #timers = new Map(); // id → {at, f}
   #lastId = 0;
+  #end = 0;
 
   now = () => this.time;
 
@@ -34,12 +35,12 @@ export class Clock {
 
   /** Runs what is due within the next ms, in order. */
   async advance(ms) {
-    const end = this.time + ms;
+    this.#end = this.time + ms;
     for (;;) {
       await settle();
       let first;
       for (const [id, timer] of this.#timers) {
-        if (timer.at <= end && (first === undefined || timer.at < this.#timers.get(first).at)) first = id;
+        if (timer.at <= this.#end && (first === undefined || timer.at < this.#timers.get(first).at)) first = id;
       }
       if (first === undefined) break;
       const { at, f } = this.#timers.get(first);
@@ -47,13 +48,14 @@ export class Clock {
       this.time = Math.max(this.time, at);
       f();
     }
-    this.time = end;
+    this.time = this.#end;
     await settle();
   }
 
   /** The machine sleeps: time passes, and nothing runs. */
   sleep(ms) {
     this.time += ms;
+    this.#end += ms;
   }
 }
 
