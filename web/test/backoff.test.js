@@ -24,19 +24,20 @@ async function outage(seed, clients) {
   const early = [];
   let down = false;
   let back = Infinity;
-  let refusal = null; // of the client whose handshake was just judged
-  server.answer = (socket) => {
+  const refusals = new Map(); // client → what its last handshake met
+  server.answer = (socket, Class) => {
     if (down) return "down";
-    if (socket === null) return refusal ?? "up";
+    if (socket === null) return refusals.get(Class) ?? "up";
     const c = socket.Class;
     if (clock.now() < (patience.get(c) ?? 0)) early.push(clock.now() - patience.get(c));
-    refusal = null;
+    refusals.delete(c);
     if (back === Infinity) return "up";
     const n = tries.get(c) ?? 0;
     tries.set(c, n + 1);
     const dice = random();
     if (n === 0 && dice < 0.2) {
-      refusal = { status: 503, headers: { "Retry-After": "20" }, code: "over_capacity" };
+      const refusal = { status: 503, headers: { "Retry-After": "20" }, code: "over_capacity" };
+      refusals.set(c, refusal);
       patience.set(c, clock.now() + 20 * SECOND);
       return refusal;
     }

@@ -89,8 +89,11 @@ const LATENCY = 5;
 
 /** A hub at the other end of fake sockets, with rooms that remember everything. */
 export class FakeHub {
-  /** What a handshake meets: "up", "down" (refused), "hang", or a Response's fields. */
-  answer = () => "up";
+  /**
+   * What a handshake meets: "up", "down" (refused), "hang", or a Response's
+   * fields. Asked again, without a socket, when the client asks over HTTP.
+   */
+  answer = (_socket, _Class) => "up";
   /** Called with each command; true: it was dealt with. */
   intercept = () => false;
   rooms = new Map();
@@ -167,9 +170,9 @@ export class FakeHub {
   }
 
   /** What the client asks over HTTP: /ws only. It is told what the last handshake was. */
-  fetch = async (url, { signal } = {}) => {
+  fetch = async (url, { signal } = {}, Class = undefined) => {
     this.probes++;
-    const answer = this.answer(null);
+    const answer = this.answer(null, Class);
     if (answer === "hang" || answer === "down") {
       await new Promise((resolve, reject) => {
         signal?.addEventListener("abort", () => reject(new Error("aborted")));
@@ -249,7 +252,7 @@ export function start(options = {}) {
   const page = fakePage();
   const WebSocket = server.socketClass();
   const hub = connect("http://hub.test/", {
-    clock, page, WebSocket, fetch: server.fetch, random: options.random ?? seeded(1), ...options.client,
+    clock, page, WebSocket, fetch: (url, init) => server.fetch(url, init, WebSocket), random: options.random ?? seeded(1), ...options.client,
   });
   const events = record(hub, ["open", "close", "reconnecting", "error"]);
   return { clock, server, page, hub, events, WebSocket };

@@ -14,6 +14,7 @@ test("whatever happens, there is at most one live socket", async () => {
     let answer = "up";
     const c = start({ random, answer: () => answer, client: { transport: "websocket" } });
     const events = recordRoom(c.hub.join("r"));
+    await c.clock.advance(SECOND);
     let published = 0;
     const acts = [
       () => c.page.say("online"), () => c.page.say("offline"), () => c.page.say("pagehide"), () => c.page.say("pageshow"),
