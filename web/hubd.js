@@ -516,7 +516,6 @@ class Subscription {
  * @property {number} code  close code; 1006 where there was none
  * @property {string} reason
  * @property {number} [retryAfter] milliseconds, where the hub said so
- * @property {boolean} [timedOut]  the handshake was not answered
  * @property {boolean} [refused]   no WebSocket could be made at all
  */
 class SocketLink {
@@ -544,7 +543,7 @@ class SocketLink {
       return;
     }
     const socket = this.#socket;
-    this.#timer = hub.clock.setTimeout(() => this.#end({ code: 1006, reason: "the hub did not answer", timedOut: true }), hub.options.connectTimeout);
+    this.#timer = hub.clock.setTimeout(() => this.#end({ code: 1006, reason: "the hub did not answer" }), hub.options.connectTimeout);
     socket.onopen = () => {
       hub.clock.clearTimeout(this.#timer);
       this.heardAt = hub.clock.now();
@@ -910,7 +909,7 @@ function complete(options) {
   const all = {
     transport: "auto", connectTimeout: 15 * SECOND, publishTimeout: 30 * SECOND, maxPending: 1000, maxStreams: 5, ...options,
   };
-  all.backoff = { base: SECOND, cap: 90 * SECOND, ...options.backoff };
+  all.backoff = { base: SECOND, cap: 120 * SECOND, ...options.backoff };
   all.WebSocket ??= globalThis.WebSocket;
   all.fetch ??= globalThis.fetch?.bind(globalThis);
   if (!["auto", "websocket", "sse"].includes(all.transport)) throw new TypeError("hubd: transport is auto, websocket or sse");
@@ -967,7 +966,7 @@ export class Hub extends EventTarget {
   #openedAt = 0;
   #retry = { timer: 0, at: 0, notBefore: 0 };
   #beat = 0;
-  #asking = false; // a sign of life is awaited
+  #question = { asked: 0, due: 0 }; // when a sign of life was asked for last
   #blocked = 0;
   #fallbackSince = 0; // when event streams took over; 0: they have not
   #refresh = false; // ask for another token
@@ -1247,7 +1246,7 @@ export class Hub extends EventTarget {
   /** The hub answers over HTTP, but no WebSocket comes about. */
   #noteBlocked(why) {
     this.#blocked++;
-    if (this.options.transport !== "auto" || (this.#blocked < BLOCKED && !why.timedOut && !why.refused)) return;
+    if (this.options.transport !== "auto" || (this.#blocked < BLOCKED && !why.refused)) return;
     this.#fallbackSince = this.clock.now();
     this.#failures = 0;
   }
@@ -1339,7 +1338,6 @@ export class Hub extends EventTarget {
 
   /** Looks at the link after delay. */
   #watch(delay) {
-    this.#asking = false;
     this.clock.clearTimeout(this.#beat);
     this.#beat = this.clock.setTimeout(() => this.#look(), delay);
   }
@@ -1361,7 +1359,7 @@ export class Hub extends EventTarget {
     const link = this.#link;
     const asked = this.clock.now();
     link.ping();
-    this.#asking = true;
+    this.#question = { asked, due: asked + patience };
     this.clock.clearTimeout(this.#beat);
     this.#beat = this.clock.setTimeout(() => {
       const now = this.clock.now();
@@ -1394,7 +1392,9 @@ export class Hub extends EventTarget {
   /** Somebody is looking, or the network has changed: find out now how things are. */
   #check() {
     if (this.#state === "open") {
-      if (!this.#asking) this.#ask(PONG_NOW);
+      const { asked, due } = this.#question;
+      const wait = due - this.clock.now();
+      if (asked <= this.#link.heardAt || wait < 0 || wait > PONG_NOW) this.#ask(PONG_NOW);
       return;
     }
     if (this.#state !== "waiting") return;
