@@ -24,12 +24,13 @@ const (
 type commands struct {
 	Help helpFlag `short:"h" help:"Show this help, or that of a command."`
 
-	Serve   serveCommand   `cmd:"" default:"withargs" help:"Run the server. This is what hubd does when no command is given."`
-	Publish publishCommand `cmd:"" help:"Publish a message to a room: the argument, or each line of standard input."`
-	Tail    tailCommand    `cmd:"" help:"Follow rooms: print their messages, and every loss, as they come."`
-	Config  configCommand  `cmd:"" help:"Check a configuration of the server and print the effective one."`
-	Health  healthCommand  `cmd:"" help:"Ask a running server whether it is alive; for container health checks."`
-	Version versionCommand `cmd:"" help:"Print the version."`
+	Serve    serveCommand    `cmd:"" default:"withargs" help:"Run the server. This is what hubd does when no command is given."`
+	Publish  publishCommand  `cmd:"" help:"Publish a message to a room: the argument, or each line of standard input."`
+	Tail     tailCommand     `cmd:"" help:"Follow rooms: print their messages, and every loss, as they come."`
+	Simulate simulateCommand `cmd:"" help:"Show what a policy costs: run the server's queues on numbers of your choosing."`
+	Config   configCommand   `cmd:"" help:"Check a configuration of the server and print the effective one."`
+	Health   healthCommand   `cmd:"" help:"Ask a running server whether it is alive; for container health checks."`
+	Version  versionCommand  `cmd:"" help:"Print the version."`
 }
 
 const description = `hubd is a WebSocket fan-out server: every message published to a room goes to all who joined it, and a slow subscriber costs nobody else anything.

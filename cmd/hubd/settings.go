@@ -52,6 +52,8 @@ var flagGroups = []kong.Group{
 	{Key: "limits", Title: "Limits (sizes like 65536, 64KiB, 1MiB):"},
 	{Key: "timing", Title: "Timing (like 500ms, 25s, 1m30s):"},
 	{Key: "output", Title: "Output:"},
+	{Key: "publisher", Title: "What is published:"},
+	{Key: "subscribers", Title: "Subscribers and their queues:"},
 	{Key: "connect", Title: "Connection:"},
 }
 

@@ -32,6 +32,7 @@ func (p *program) mappers() []kong.Option {
 		mapper(p, parseCount),
 		mapper(p, parsePeriod),
 		mapper(p, parseSpeed),
+		mapper(p, parseSubscriber),
 		kong.TypeMapper(reflect.TypeFor[toggle](), toggleMapper{p}),
 		kong.TypeMapper(reflect.TypeFor[choice](), choiceMapper{p}),
 	}

@@ -180,6 +180,9 @@ func (c Config) Validate() error {
 	}
 	for _, s := range c.Subscribers {
 		atLeast("drain", s.Drain, 0)
+		if s.Drain > maxMessages {
+			errs = append(errs, fmt.Errorf("drain is %d: must be at most %d", s.Drain, maxMessages))
+		}
 		for _, p := range s.Pauses {
 			if p.From < 0 || p.To <= p.From {
 				errs = append(errs, fmt.Errorf("pause %d-%d: must end after it begins, at tick 0 or later", p.From, p.To))

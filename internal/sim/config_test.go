@@ -63,7 +63,7 @@ func TestValidate(t *testing.T) {
 	if got := strings.Count(err.Error(), "\n") + 1; got != 11 {
 		t.Errorf("%d errors, want 11:\n%v", got, err)
 	}
-	for _, much := range []Config{{Ticks: math.MaxInt}, {Rate: math.MaxInt}, {Ticks: 1 << 20, Rate: 1 << 20}} {
+	for _, much := range []Config{{Subscribers: []Subscriber{{Drain: math.MaxInt}}}, {Ticks: math.MaxInt}, {Rate: math.MaxInt}, {Ticks: 1 << 20, Rate: 1 << 20}} {
 		if _, err := Run(much); err == nil {
 			t.Errorf("%d ticks of %d messages passed", much.Ticks, much.Rate)
 		}
@@ -77,7 +77,7 @@ func TestRenderTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `
-200 ticks, 5 messages a tick, queues of 10 messages, drain-first; ages in ticks
+200 ticks, 5 messages a tick, queues of 10 messages, drain-first; ages in ticks, messages numbered from 0
 
 policy          published  refused  drain  sent  lost  predicted  queued  last sent  mean age  max age
 drop-newest          1000        0      1   199   791        791      10        945      9.74       10
@@ -107,7 +107,7 @@ func TestRenderTableOutsideTheDomain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"50 ticks, 20 messages a tick, queues of 10 messages and 900 bytes, sizes 50 100, 3 keys in turn, ttl 3, publish-first; ages in ticks\n",
+		"50 ticks, 20 messages a tick, queues of 10 messages and 900 bytes, sizes 50 100, 3 keys in turn, ttl 3, publish-first; ages in ticks, messages numbered from 0\n",
 		"\ndrop-newest, drain 0: sizes differ under a byte limit that counts, the 20 messages of a tick do not fit a queue of 10, a ttl drops what waits: as the formula says all the same\n",
 		"\ndrop-newest, drain 30/10-20: sizes differ under a byte limit that counts, the 20 messages of a tick do not fit a queue of 10, the subscriber pauses, a ttl drops what waits: ",
 		"more than the formula says\n",

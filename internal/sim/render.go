@@ -65,7 +65,7 @@ func (c Config) describe() string {
 	if c.TTL > 0 {
 		parts = append(parts, fmt.Sprintf("ttl %d", c.TTL))
 	}
-	return strings.Join(append(parts, c.Order.String()), ", ") + "; ages in ticks"
+	return strings.Join(append(parts, c.Order.String()), ", ") + "; ages in ticks, messages numbered from 0"
 }
 
 func (s Seen) cells(of Subscriber) []string {
