@@ -49,7 +49,7 @@ func (s *Server) router() *chi.Mux {
 var errNotFound = &hub.Error{Code: hub.NotFound, Detail: "there is nothing here"}
 
 func methodNotAllowed(w http.ResponseWriter, _ *http.Request) {
-	writeProblem(w, http.StatusMethodNotAllowed, &hub.Error{Detail: "this resource does not take that method"})
+	writeProblem(w, http.StatusMethodNotAllowed, &hub.Error{Code: hub.InvalidOption, Detail: "this resource does not take that method"})
 }
 
 func (s *Server) operatorRoutes(r chi.Router) {

@@ -95,7 +95,7 @@ func (s *Server) handleWS(w http.ResponseWriter, r *http.Request) {
 		// RFC 9110, section 15.5.22: say what to upgrade to.
 		w.Header().Set("Connection", "Upgrade")
 		w.Header().Set("Upgrade", "websocket")
-		writeProblem(w, http.StatusUpgradeRequired, &hub.Error{Detail: "open a WebSocket here, with the subprotocol " + Protocol})
+		writeProblem(w, http.StatusUpgradeRequired, &hub.Error{Code: hub.InvalidOption, Detail: "open a WebSocket here, with the subprotocol " + Protocol})
 	case !offersProtocol(r):
 		s.refuseHandshake(w, r, &hub.Error{Code: hub.InvalidOption, Detail: "/ws needs the subprotocol " + Protocol})
 	default:
