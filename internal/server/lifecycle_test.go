@@ -439,37 +439,10 @@ func TestEveryEndLeavesNothing(t *testing.T) {
 	first := int64(0)
 	for round := range rounds {
 		for name, end := range ends {
-			var clients []*wire
-			var all sync.WaitGroup
-			for i := range each {
-				path, line := "/rooms/"+name, "X-Nothing: in particular"
-				if i%2 == 0 {
-					line = "Sec-WebSocket-Protocol: " + server.Protocol
-				}
-				w, err := n.tryNarrow(path, line)
-				if err != nil {
-					t.Fatal(err)
-				}
-				clients = append(clients, w)
-			}
-			n.joined(name, each)
-			if strings.Contains(name, "full") {
-				for i := range 40 {
-					n.publishes(name, sequel(i, 16<<10))
-				}
-			}
-			for _, w := range clients {
-				all.Go(func() {
-					if err := end(w); err != nil {
-						t.Errorf("%s: %v", name, err)
-					}
-					w.conn.Close()
-				})
-			}
-			all.Wait()
-			n.gauge(0, "hubd_connections")
-			n.wants(0, "hubd_rooms")
-			n.wants(0, "hubd_retained_bytes")
+			n.endAll(name, each, end)
+		}
+		for name, end := range streamEnds {
+			n.endAll("stream-"+name, each, end)
 		}
 		n.backTo(base)
 		if now := heap(); round == 0 {
@@ -478,11 +451,62 @@ func TestEveryEndLeavesNothing(t *testing.T) {
 			t.Errorf("the heap was %d bytes after the first round and is %d after round %d", first, now, round+1)
 		}
 	}
-	n.wants(float64(rounds*len(ends)*each), "hubd_connections_closed_total")
+	n.wants(float64(rounds*(len(ends)+len(streamEnds))*each), "hubd_connections_closed_total")
 	n.wants(0, "hubd_connections_closed_total", "reason", "error")
 }
 
-// ends are the ways in which a client goes.
+// endAll lets so many clients join and go in one way.
+func (n *node) endAll(name string, clients int, end func(*wire) error) {
+	n.t.Helper()
+	kinds := []string{asRaw, asJSON}
+	if strings.HasPrefix(name, "stream-") {
+		kinds = []string{asEvents}
+	}
+	all := make([]*wire, clients)
+	for i := range all {
+		w, err := n.tryNarrow("/rooms/"+name, kinds[i%len(kinds)])
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		all[i] = w
+	}
+	n.joined(name, clients)
+	if strings.Contains(name, "full") {
+		for i := range 40 {
+			n.publishes(name, sequel(i, 16<<10))
+		}
+	}
+	var going sync.WaitGroup
+	for _, w := range all {
+		going.Go(func() {
+			if err := end(w); err != nil {
+				n.t.Errorf("%s: %v", name, err)
+			}
+			w.conn.Close()
+		})
+	}
+	going.Wait()
+	n.gauge(0, "hubd_connections")
+	n.wants(0, "hubd_rooms")
+	n.wants(0, "hubd_retained_bytes")
+}
+
+// streamEnds are the ways in which the client of an event stream goes.
+var streamEnds = map[string]func(w *wire) error{
+	"reset":           func(w *wire) error { w.abort(); return nil },
+	"closed":          func(w *wire) error { return w.conn.Close() },
+	"full-and-reset":  func(w *wire) error { w.abort(); return nil },
+	"full-and-closed": func(w *wire) error { return w.conn.Close() },
+	"half-close": func(w *wire) error {
+		if err := w.conn.(*net.TCPConn).CloseWrite(); err != nil {
+			return err
+		}
+		_, err := io.Copy(io.Discard, w.conn)
+		return err
+	},
+}
+
+// ends are the ways in which a WebSocket client goes.
 var ends = map[string]func(w *wire) error{
 	"clean": func(w *wire) error {
 		return w.until(sent{op: opClose, payload: closePayload(1000, "")}.bytes())

@@ -86,8 +86,15 @@ func (n *node) narrow(path string, lines ...string) *wire {
 // narrowJSON does the same in hubd.v1.json.
 func (n *node) narrowJSON(path string, lines ...string) *wire {
 	n.t.Helper()
-	return n.narrow(path, append(lines, "Sec-WebSocket-Protocol: "+server.Protocol)...)
+	return n.narrow(path, append(lines, asJSON)...)
 }
+
+// What a client is: raw, in hubd.v1.json, or an event stream.
+const (
+	asRaw    = "X-Nothing: in particular"
+	asJSON   = "Sec-WebSocket-Protocol: " + server.Protocol
+	asEvents = "Accept: text/event-stream"
+)
 
 // tryNarrow is for goroutines that may not fail the test, and for clients too
 // many to be kept until its end: whoever gets one closes it.
@@ -96,14 +103,18 @@ func (n *node) tryNarrow(path string, lines ...string) (*wire, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.tryWrite([]byte(n.handshake(path, lines...) + "\r\n\r\n")); err != nil {
+	request := n.handshake(path, lines...)
+	if slices.Contains(lines, asEvents) {
+		request = "GET " + path + " HTTP/1.1\r\nHost: " + strings.TrimPrefix(n.url, "http://") + "\r\n" + asEvents
+	}
+	if err := w.tryWrite([]byte(request + "\r\n\r\n")); err != nil {
 		return nil, errors.Join(err, w.conn.Close())
 	}
 	resp, err := http.ReadResponse(w.br, nil)
 	if err != nil {
 		return nil, errors.Join(err, w.conn.Close())
 	}
-	if resp.StatusCode != http.StatusSwitchingProtocols && resp.Header.Get("Content-Type") != "text/event-stream" {
+	if resp.StatusCode != http.StatusSwitchingProtocols && !slices.Contains(lines, asEvents) {
 		return nil, errors.Join(errors.New(resp.Status), w.conn.Close())
 	}
 	w.header = resp.Header
@@ -152,49 +163,63 @@ func (w *wire) renew() {
 	}
 }
 
-// tryMessage is the next message, for goroutines that may not fail the test.
-// Pings are answered. io.EOF is the end, after a close frame or without one.
-func (w *wire) tryMessage() ([]byte, error) {
+// tryFrame is the next frame, for goroutines that may not fail the test.
+func (w *wire) tryFrame() (op byte, payload []byte, err error) {
+	w.renew()
+	var h [2]byte
+	if _, err := io.ReadFull(w.br, h[:]); err != nil {
+		return 0, nil, err
+	}
+	n := uint64(h[1])
+	var more [8]byte
+	switch n {
+	case 126:
+		_, err = io.ReadFull(w.br, more[6:])
+		n = binary.BigEndian.Uint64(more[:])
+	case 127:
+		_, err = io.ReadFull(w.br, more[:])
+		n = binary.BigEndian.Uint64(more[:])
+	}
+	switch {
+	case err != nil:
+		return 0, nil, err
+	case h[0]&0xf0 != 0x80 || n > 1<<24:
+		return 0, nil, fmt.Errorf("frame header % x % x", h, more)
+	}
+	payload = make([]byte, n)
+	_, err = io.ReadFull(w.br, payload)
+	return h[0] & 0x0f, payload, err
+}
+
+// tryData is the next text or binary frame. Pings and a close are answered; the
+// end is io.EOF.
+func (w *wire) tryData() (op byte, payload []byte, err error) {
 	for {
-		w.renew()
-		var h [2]byte
-		if _, err := io.ReadFull(w.br, h[:]); err != nil {
-			return nil, err
+		op, payload, err := w.tryFrame()
+		if err != nil {
+			return op, nil, err
 		}
-		n := int(h[1])
-		switch n {
-		case 126:
-			var more [2]byte
-			if _, err := io.ReadFull(w.br, more[:]); err != nil {
-				return nil, err
-			}
-			n = int(binary.BigEndian.Uint16(more[:]))
-		case 127:
-			var more [8]byte
-			if _, err := io.ReadFull(w.br, more[:]); err != nil {
-				return nil, err
-			}
-			n = int(binary.BigEndian.Uint64(more[:]))
-		}
-		payload := make([]byte, n)
-		if _, err := io.ReadFull(w.br, payload); err != nil {
-			return nil, err
-		}
-		switch h[0] {
-		case 0x80 | opText, 0x80 | opBinary:
-			return payload, nil
-		case 0x80 | opPing:
+		switch op {
+		case opText, opBinary:
+			return op, payload, nil
+		case opPing:
 			if err := w.tryWrite(sent{op: opPong, payload: payload}.bytes()); err != nil {
-				return nil, err
+				return op, nil, err
 			}
-		case 0x80 | opPong:
-		case 0x80 | opClose:
+		case opPong:
+		case opClose:
 			_ = w.tryWrite(sent{op: opClose, payload: payload}.bytes()) // the end in any case
-			return nil, io.EOF
+			return op, nil, io.EOF
 		default:
-			return nil, fmt.Errorf("frame header % x", h)
+			return op, nil, fmt.Errorf("opcode %d", op)
 		}
 	}
+}
+
+// tryMessage is the next message.
+func (w *wire) tryMessage() ([]byte, error) {
+	_, payload, err := w.tryData()
+	return payload, err
 }
 
 // bare returns the configuration of a hub without history, so that what is
