@@ -102,8 +102,11 @@ func (f *follower) follow(ctx context.Context) error {
 		start := time.Now()
 		s := &session{follower: f}
 		err := s.run(ctx)
-		if ctx.Err() != nil || err == nil {
+		if err == nil {
 			return nil
+		}
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // being interrupted is how following ends
 		}
 		joined = joined || s.joined > 0
 		if !joined || bool(f.command.NoReconnect) || final(err) {
@@ -112,7 +115,7 @@ func (f *follower) follow(ctx context.Context) error {
 		if s.joined > 0 && time.Since(start) > steady {
 			attempt = 0
 		}
-		delay := max(rand.N(min(firstDelay<<min(attempt, 10), lastDelay)), retryAfter(err)) //nolint:gosec // jitter is no secret
+		delay := max(rand.N(min(firstDelay<<min(attempt, 10), lastDelay)), retryAfter(err))
 		f.notice("%v; connecting again in %v", err, delay.Round(time.Millisecond))
 		select {
 		case <-time.After(delay):
@@ -129,8 +132,7 @@ func (f *follower) notice(format string, args ...any) {
 
 // final tells whether connecting again with the same request is in vain.
 func final(err error) bool {
-	switch websocket.CloseStatus(err) {
-	case closeUnauthorized, closeForbidden:
+	if code := websocket.CloseStatus(err); code == closeUnauthorized || code == closeForbidden {
 		return true
 	}
 	var outcome *outputError

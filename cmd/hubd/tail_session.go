@@ -97,7 +97,7 @@ func (s *session) run(ctx context.Context) error {
 	if err := s.connect(ctx); err != nil {
 		return err
 	}
-	defer s.conn.CloseNow() //nolint:errcheck // nothing is left to be saved
+	defer s.conn.CloseNow()
 
 	var helpers sync.WaitGroup
 	defer helpers.Wait()
@@ -138,7 +138,7 @@ func (s *session) connect(ctx context.Context) error {
 			return s.raw, nil
 		},
 	}
-	conn, response, err := websocket.Dial(ctx, f.endpoint(), &websocket.DialOptions{
+	conn, response, err := websocket.Dial(ctx, f.endpoint(), &websocket.DialOptions{ //nolint:bodyclose // the library reads and closes it
 		HTTPClient:   &http.Client{Transport: transport, Timeout: dialTimeout},
 		HTTPHeader:   header,
 		Subprotocols: []string{subprotocol},

@@ -8,7 +8,7 @@ import (
 
 func TestSizes(t *testing.T) {
 	for text, want := range map[string]size{
-		"0": 0, "1": 1, "65536": 64 << 10, "64KiB": 64 << 10, "64kib": 64 << 10, " 1 MiB ": 1 << 20, "2GiB": 2 << 30, "7B": 7,
+		"0": 0, "1": 1, "65536": 64 << 10, "64KiB": 64 << 10, "64kib": 64 << 10, "1 MiB": 1 << 20, "2GiB": 2 << 30, "7B": 7,
 	} {
 		if got, err := parseSize(text); err != nil || got != want {
 			t.Errorf("parseSize(%q) = %d, %v; want %d", text, got, err, want)
