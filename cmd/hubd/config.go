@@ -41,6 +41,7 @@ func (c *configCommand) run(_ context.Context, p *program) error {
 		}
 		fmt.Fprintf(&b, "#   %-50s # %s\n", variable(flag.Name)+"="+value, from)
 	}
+	fmt.Fprintf(&b, "# Memory at worst: %v\n", c.effective.worstCase())
 	b.WriteString("feeds:\n")
 	for _, feed := range c.effective.feeds {
 		writeFeed(&b, feed)

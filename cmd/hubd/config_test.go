@@ -235,3 +235,24 @@ func TestConfigPrintsWhatIsEffective(t *testing.T) {
 		t.Errorf("fed back it is\n%s\nand was\n%s", again.stdout, got.stdout)
 	}
 }
+
+// TestConfigTellsTheWorstCase: that of the feed with the largest queues, in all
+// encodings in use, within the budget or not.
+func TestConfigTellsTheWorstCase(t *testing.T) {
+	feeds := file(t, `feeds:
+  - {name: small, match: [s], queue: {messages: 1, bytes: 64KiB}}
+  - {name: large, match: [l], queue: {messages: 1024, bytes: 8MiB}}
+  - {name: default, match: ["*"], queue: {messages: 1, bytes: 1MiB}}
+`)
+	// A queue of the large feed: 4 x 8 MiB, or 6 x with compressed forms, and
+	// 1024 x (256 + 64) B.
+	for _, test := range []struct{ args, want string }{
+		{"--memory-budget 0", "# Memory at worst: 100 connections, each in 2 rooms, have 200 queues; all full, and no two of the same messages, they would hold 6.31 GiB, which no memory budget bounds.\n"},
+		{"--memory-budget 1GiB", "they would hold 6.31 GiB. The memory budget keeps that to 1 GiB.\n"},
+		{"--memory-budget 8GiB", "they would hold 6.31 GiB, which is within the memory budget of 8 GiB.\n"},
+		{"--memory-budget 8GiB --compression", "they would hold 9.44 GiB. The memory budget keeps that to 8 GiB.\n"},
+	} {
+		args := append([]string{"config", "--config", feeds, "--max-connections=100", "--max-rooms-per-connection=2"}, strings.Fields(test.args)...)
+		hubd(t, args...).want(t, 0, test.want, "")
+	}
+}

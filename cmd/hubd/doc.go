@@ -30,8 +30,9 @@
 //   - values.go: the types of flags: sizes, numbers, times, choices
 //   - settings.go: the server's flags and what they come to
 //   - feeds.go: the configuration file
-//   - descriptors_*.go: the limit on open files
-//   - serve.go, config.go, publish.go, tail.go, simulate.go, health.go, version.go: a command each
+//   - descriptors_*.go, memory.go: the limits on open files and on memory
+//   - serve.go, config.go, publish.go, tail.go, simulate.go, plan.go,
+//     health.go, version.go: a command each
 //   - client.go: finding a server, and its refusals
 //   - tail_session.go, tail_print.go: one connection of tail; what it prints
 //   - slow.go, slow_*.go: reading slowly on purpose

@@ -104,6 +104,8 @@ func (c *serveCommand) announce(s *service) {
 		"max_unsent_bytes", int(c.MaxUnsent),
 		"memory_budget", e.hub.MemoryBudget,
 		"feeds", strings.Join(feeds, ","))
+	worst := e.worstCase()
+	s.log.Info("memory at worst: every queue full, no two of the same messages", "queues", worst.queues(), "bytes", worst.bytes, "memory_budget", worst.budget)
 	addr := s.public.Addr().String()
 	if e.open && e.server.Open {
 		s.log.Info("open mode: no authentication; every program on this machine may read, publish and administer", "addr", addr)

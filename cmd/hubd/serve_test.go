@@ -113,11 +113,12 @@ func TestServeAnnouncesWhatIsEffective(t *testing.T) {
 	var stderr bytes.Buffer
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // it starts, and drains at once
-	status := run(ctx, []string{"serve", "--addr", "127.0.0.1:0", "--max-connections", "77", "--max-message-bytes", "128KiB"}, nil, nil, io.Discard, &stderr)
+	status := run(ctx, []string{"serve", "--addr", "127.0.0.1:0", "--max-connections", "77", "--max-message-bytes", "128KiB", "--memory-budget", "1GiB"}, nil, nil, io.Discard, &stderr)
 	got := outcome{status: status, stderr: stderr.String()}
 	for _, want := range []string{
 		"msg=\"hubd starts\" version=devel revision=",
 		"max_connections=77", "max_message_bytes=131072", "max_rooms_per_connection=32", "feeds=default",
+		"msg=\"memory at worst: every queue full, no two of the same messages\" queues=2464 bytes=10536615936 memory_budget=1073741824",
 		"level=INFO msg=\"open mode: no authentication",
 		"msg=listening addr=127.0.0.1:",
 		"msg=\"hubd ends\"",

@@ -54,6 +54,7 @@ var flagGroups = []kong.Group{
 	{Key: "output", Title: "Output:"},
 	{Key: "publisher", Title: "What is published:"},
 	{Key: "subscribers", Title: "Subscribers and their queues:"},
+	{Key: "queues", Title: "Queues and what they may cost:"},
 	{Key: "connect", Title: "Connection:"},
 }
 

@@ -27,7 +27,7 @@ type simulateCommand struct {
 }
 
 func (c *simulateCommand) Help() string {
-	return "What does a policy cost, and whom? This runs the server's own queue code on numbers of your choosing: no clock, no randomness, the same answer every time. The table shows beside the messages lost how many the formula predicts, (rate - drain) x ticks - (capacity - drain); where it does not apply, the output says why and by how much it is off."
+	return "A publisher and subscribers in integer ticks around the server's own queue code: no clock, no randomness, the same answer every time. The table shows beside the messages lost how many the formula predicts, (rate - drain) x ticks - (capacity - drain); where it does not apply, the output says why and by how much it is off."
 }
 
 // configure makes the configuration and adds to p all that is wrong with it.

@@ -33,6 +33,7 @@ func (p *program) mappers() []kong.Option {
 		mapper(p, parsePeriod),
 		mapper(p, parseSpeed),
 		mapper(p, parseSubscriber),
+		mapper(p, parsePerSecond),
 		kong.TypeMapper(reflect.TypeFor[toggle](), toggleMapper{p}),
 		kong.TypeMapper(reflect.TypeFor[choice](), choiceMapper{p}),
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -30,33 +31,21 @@ func (in Input) MarshalJSON() ([]byte, error) {
 	}{plain(in), in.Stall.Seconds(), in.Reconnect.Seconds(), in.OfferCost.Seconds(), in.WakeCost.Seconds()})
 }
 
-// RenderTable writes the report for people.
+// RenderTable writes the report for people: a column for each policy.
 func RenderTable(w io.Writer, r Report) error {
 	var b strings.Builder
 	in := r.Input
-	fmt.Fprintf(&b, "At the peak %s messages a second of %s", short(in.Rate), byteText(int64(in.Size)))
+	fmt.Fprintf(&b, "At the peak %s messages a second of %s", short(in.Rate), ByteText(int64(in.Size)))
 	if in.Keys > 0 {
 		fmt.Fprintf(&b, " with %d keys", in.Keys)
 	}
 	fmt.Fprintf(&b, " a room; %s of %s, of which %d take %s.\n",
 		count(in.Rooms, "room"), count(in.Subscribers, "subscriber"), in.Slow, amount(in.Drain))
-	fmt.Fprintf(&b, "A stall to survive is %s, the memory to spend %s.\n\n", Seconds(in.Stall.Seconds()), byteText(in.Memory))
+	fmt.Fprintf(&b, "A stall to survive is %s, the memory to spend %s.\n\n", Seconds(in.Stall.Seconds()), ByteText(in.Memory))
 
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	judged := in.Queue != (queue.Limits{})
-	head := []string{"policy", "recommended", "survives", "slow overflow after", "and then", "oldest it reads", "memory at worst", "likely"}
-	if judged {
-		head = append(head[:2], append([]string{"given"}, head[2:]...)...)
-	}
-	fmt.Fprintln(t, strings.Join(head, "\t"))
-	for _, a := range r.Advice {
-		cells := []string{a.Policy.String(), limitsText(a.Recommended)}
-		if judged {
-			cells = append(cells, limitsText(a.Queue))
-		}
-		cells = append(cells, a.Survives.String(), a.Overflow.String(), a.outcome(), oldText(a.Staleness),
-			byteText(a.Memory.Worst), byteText(a.Memory.Likely))
-		fmt.Fprintln(t, strings.Join(cells, "\t"))
+	for _, row := range rows(r) {
+		fmt.Fprintln(t, strings.Join(row, "\t"))
 	}
 	t.Flush()
 
@@ -72,13 +61,73 @@ func RenderTable(w io.Writer, r Report) error {
 	return err
 }
 
+// rows are the table's; those with nothing in them are left out.
+func rows(r Report) [][]string {
+	judged := r.Input.Queue != (queue.Limits{})
+	var rows [][]string
+	for _, row := range []struct {
+		label string
+		cell  func(Advice) string
+	}{
+		{"", func(a Advice) string { return a.Policy.String() }},
+		{"recommended, messages", func(a Advice) string { return strconv.Itoa(a.Recommended.Messages) }},
+		{"recommended, bytes", func(a Advice) string { return ByteText(int64(a.Recommended.Bytes)) }},
+		{"given, messages", only(judged, func(a Advice) string { return strconv.Itoa(a.Queue.Messages) })},
+		{"given, bytes", only(judged, func(a Advice) string { return ByteText(int64(a.Queue.Bytes)) })},
+		{"stall without loss", func(a Advice) string { return a.Survives.String() }},
+		{"slow ones overflow after", func(a Advice) string { return a.Overflow.String() }},
+		{"and then lose", func(a Advice) string { return perSecond(a.Loss) }},
+		{"  of all there is", func(a Advice) string { return percent(a.LossPercent) }},
+		{"all are refused", func(a Advice) string { return perSecond(a.Refused) }},
+		{"  of all there is", func(a Advice) string { return percent(a.RefusedPercent) }},
+		{"reconnects", func(a Advice) string { return perSecond(a.Reconnects) }},
+		{"oldest they read", func(a Advice) string { return oldText(a.Staleness) }},
+		{"memory at worst", func(a Advice) string { return ByteText(a.Memory.Worst) }},
+		{"memory, likely", func(a Advice) string { return ByteText(a.Memory.Likely) }},
+	} {
+		cells, some := []string{row.label}, false
+		for _, a := range r.Advice {
+			cell := row.cell(a)
+			cells, some = append(cells, cell), some || cell != none
+		}
+		if some {
+			rows = append(rows, cells)
+		}
+	}
+	return rows
+}
+
+// none is a cell with nothing in it.
+const none = "-"
+
+func only(wanted bool, cell func(Advice) string) func(Advice) string {
+	if wanted {
+		return cell
+	}
+	return func(Advice) string { return none }
+}
+
+func perSecond(n float64) string {
+	if n == 0 {
+		return none
+	}
+	return short(n) + "/s"
+}
+
+func percent(n float64) string {
+	if n == 0 {
+		return none
+	}
+	return short(n) + "%"
+}
+
 func limitsText(l queue.Limits) string {
-	return fmt.Sprintf("%s, %s", count(l.Messages, "message"), byteText(int64(l.Bytes)))
+	return fmt.Sprintf("%s, %s", count(l.Messages, "message"), ByteText(int64(l.Bytes)))
 }
 
 func oldText(s Seconds) string {
 	if s == Never {
-		return "reads nothing"
+		return "read nothing"
 	}
 	return s.String()
 }
@@ -95,17 +144,4 @@ func count(n int, what string) string {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// outcome is what a slow subscriber's overflow costs.
-func (a Advice) outcome() string {
-	switch {
-	case a.Overflow == Never:
-		return "-"
-	case a.Policy == queue.RejectPublish:
-		return fmt.Sprintf("all are refused %s/s (%s%%)", short(a.Refused), short(a.RefusedPercent))
-	case a.Policy == queue.Disconnect:
-		return fmt.Sprintf("lose %s/s (%s%%), %s reconnects/s", short(a.Loss), short(a.LossPercent), short(a.Reconnects))
-	}
-	return fmt.Sprintf("lose %s/s (%s%%)", short(a.Loss), short(a.LossPercent))
 }

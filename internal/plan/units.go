@@ -40,7 +40,8 @@ func (s Seconds) String() string {
 	return short(float64(s)/86400) + " days"
 }
 
-func byteText(n int64) string {
+// ByteText writes a number of bytes with three digits, for people.
+func ByteText(n int64) string {
 	units := []string{" B", " KiB", " MiB", " GiB", " TiB"}
 	value, unit := float64(n), 0
 	for value >= 1024 && unit < len(units)-1 {

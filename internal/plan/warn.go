@@ -34,17 +34,17 @@ func (in Input) warnOfQueue(a Advice, warn func(format string, args ...any)) {
 	need := in.need(a.Policy)
 	switch affordable := in.affordable(need); {
 	case affordable == 0:
-		warn("no queue, however small, keeps the worst case within %s", byteText(in.Memory))
+		warn("no queue, however small, keeps the worst case within %s", ByteText(in.Memory))
 	case affordable < need:
 		warn("a queue would have to hold %s; within %s it can hold %d, which survive %s",
-			count(need, "message"), byteText(in.Memory), affordable, ratio(float64(affordable), in.Rate))
+			count(need, "message"), ByteText(in.Memory), affordable, ratio(float64(affordable), in.Rate))
 	}
 	if a.Memory.Worst > in.Memory {
-		warn("all queues can take %s at worst, more than the %s to spend", byteText(a.Memory.Worst), byteText(in.Memory))
+		warn("all queues can take %s at worst, more than the %s to spend", ByteText(a.Memory.Worst), ByteText(in.Memory))
 	}
 	switch {
 	case a.Credit == 0:
-		warn("no message of %s fits a queue of %s", byteText(int64(in.Size)), limitsText(a.Queue))
+		warn("no message of %s fits a queue of %s", ByteText(int64(in.Size)), limitsText(a.Queue))
 	case a.Credit >= need:
 	case a.Policy == queue.KeepLatest:
 		warn("a queue that holds %s is too small for %s: it drops the newest of some, and a key may never be seen",
