@@ -15,6 +15,12 @@ import (
 //go:embed page
 var files embed.FS
 
+// client is the module for browsers and Node, and its types for editors. It is
+// a package of its own as well (package.json).
+//
+//go:embed hubd.js hubd.d.ts
+var client embed.FS
+
 // contentTypes has every kind of file that the page may consist of. The
 // system's table is not asked: it differs between machines.
 var contentTypes = map[string]string{
@@ -22,6 +28,7 @@ var contentTypes = map[string]string{
 	".css":  "text/css; charset=utf-8",
 	".js":   "text/javascript; charset=utf-8",
 	".svg":  "image/svg+xml",
+	".ts":   "text/plain; charset=utf-8",
 }
 
 // contentSecurityPolicy lets the page load its own files and talk to its own
@@ -36,41 +43,50 @@ type asset struct {
 	contentType string
 	etag        string
 	content     []byte
+	// public: any site's page may load it. It holds no secret, and what it then
+	// does at the hub is judged by the hub.
+	public bool
 }
 
-// Handler serves the page at /, its parts below /assets/, and the icon that
-// browsers ask for at /favicon.ico; anything else is 404. Answers carry a
+// Handler serves the page at /, its parts below /assets/, the client module
+// below /client/, and the icon that browsers ask for at /favicon.ico; anything
+// else is 404. Answers carry a
 // strong entity tag and must be revalidated, so that a new binary shows at
 // once. It is safe for concurrent use.
 func Handler() http.Handler {
-	assets := load(files)
+	assets := load()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		serve(w, r, assets)
 	})
 }
 
 // load reads the embedded files by the URL path they are served at.
-func load(files fs.FS) map[string]asset {
+func load() map[string]asset {
 	assets := make(map[string]asset)
-	err := fs.WalkDir(files, "page", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		content, err := fs.ReadFile(files, name)
+	add := func(files fs.FS, root string, to func(name string) string, public bool) {
+		err := fs.WalkDir(files, root, func(name string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			content, err := fs.ReadFile(files, name)
+			if err != nil {
+				return err
+			}
+			sum := sha256.Sum256(content)
+			assets[to(name)] = asset{
+				contentType: contentTypes[path.Ext(name)],
+				etag:        `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`,
+				content:     content,
+				public:      public,
+			}
+			return nil
+		})
 		if err != nil {
-			return err
+			panic("web: reading the embedded files: " + err.Error()) // they are in the binary
 		}
-		sum := sha256.Sum256(content)
-		assets[strings.TrimPrefix(name, "page")] = asset{
-			contentType: contentTypes[path.Ext(name)],
-			etag:        `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`,
-			content:     content,
-		}
-		return nil
-	})
-	if err != nil {
-		panic("web: reading the embedded page: " + err.Error()) // it is in the binary
 	}
+	add(files, "page", func(name string) string { return strings.TrimPrefix(name, "page") }, false)
+	add(client, ".", func(name string) string { return "/client/" + name }, true)
 	assets["/"] = assets["/index.html"]
 	assets["/favicon.ico"] = assets["/assets/favicon.svg"]
 	delete(assets, "/index.html")
@@ -99,6 +115,10 @@ func serve(w http.ResponseWriter, r *http.Request, assets map[string]asset) {
 	h.Set("Content-Type", a.contentType)
 	h.Set("Cache-Control", "no-cache")
 	h.Set("ETag", a.etag)
+	if a.public {
+		h.Set("Access-Control-Allow-Origin", "*")
+		h.Set("Cross-Origin-Resource-Policy", "cross-origin")
+	}
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(a.content))
 }
 

@@ -45,6 +45,9 @@ func TestHandler(t *testing.T) {
 		{"GET", "/assets/page.css", 200, "text/css; charset=utf-8"},
 		{"GET", "/assets/favicon.svg", 200, "image/svg+xml"},
 		{"GET", "/favicon.ico", 200, "image/svg+xml"},
+		{"GET", "/client/hubd.js", 200, "text/javascript; charset=utf-8"},
+		{"GET", "/client/hubd.d.ts", 200, "text/plain; charset=utf-8"},
+		{"GET", "/client/package.json", 404, "application/problem+json"},
 		{"GET", "/index.html", 404, "application/problem+json"},
 		{"GET", "/assets/", 404, "application/problem+json"},
 		{"GET", "/assets/../index.html", 404, "application/problem+json"},
@@ -143,4 +146,21 @@ func assets(t *testing.T) []string {
 		names = append(names, e.Name())
 	}
 	return names
+}
+
+// TestClientIsForEverybody: any site may load the module, and nothing else.
+func TestClientIsForEverybody(t *testing.T) {
+	for target, public := range map[string]bool{"/client/hubd.js": true, "/": false, "/assets/main.js": false} {
+		resp := get(t, "GET", target, http.Header{"Origin": {"https://elsewhere.example"}})
+		if got := resp.Header.Get("Access-Control-Allow-Origin") == "*"; got != public {
+			t.Errorf("%s: open to other sites: %v", target, got)
+		}
+		if got := resp.Header.Get("Cross-Origin-Resource-Policy") == "cross-origin"; got != public {
+			t.Errorf("%s: %q", target, resp.Header.Get("Cross-Origin-Resource-Policy"))
+		}
+		again := get(t, "GET", target, http.Header{"If-None-Match": {resp.Header.Get("ETag")}})
+		if again.StatusCode != http.StatusNotModified {
+			t.Errorf("%s: asked again with its entity tag: %d", target, again.StatusCode)
+		}
+	}
 }
