@@ -279,6 +279,9 @@ func (w *wire) next() (received, error) {
 func (w *wire) message() received {
 	w.t.Helper()
 	f, err := w.next()
+	for err == nil && f.op == opPong { // a pong may come at any time
+		f, err = w.next()
+	}
 	if err != nil {
 		w.t.Fatalf("waiting for a message: %v", err)
 	}
