@@ -254,7 +254,12 @@ func (c *conn) goodbye(row closing) (clean bool) {
 	c.pipe.ours.Store(true)
 	err := c.ws.Close(row.code, row.text)
 	<-c.readerDone
-	c.pipe.linger()
+	ended := c.pipe.linger()
+	if ended && causeOfReadError(c.readErr) != causeClient {
+		// After a bad frame nobody knows where the next one begins, the
+		// client's close frame included; it has closed its end all the same.
+		return true
+	}
 	return err == nil || websocket.CloseStatus(err) != -1 || websocket.CloseStatus(c.readErr) != -1
 }
 

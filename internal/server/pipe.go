@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/binary"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -197,19 +198,19 @@ func (p *pipe) Close() error {
 	return p.destroy()
 }
 
-// linger waits, after Close, until the client has closed its end or the socket
-// is destroyed. It comes after the reader.
-func (p *pipe) linger() {
+// linger waits, after Close, until the socket is destroyed or the client has
+// closed its end, and reports whether it has. It comes after the reader.
+func (p *pipe) linger() bool {
 	p.mu.Lock()
 	broken := p.broken
 	p.mu.Unlock()
 	if broken || p.raw.SetReadDeadline(time.Time{}) != nil {
-		return
+		return false
 	}
 	var scrap [512]byte
 	for {
 		if _, err := p.raw.Read(scrap[:]); err != nil {
-			return
+			return err == io.EOF
 		}
 	}
 }
