@@ -36,8 +36,8 @@ type node struct {
 	log    *syncBuffer
 	dialer func(context.Context) (net.Conn, error)
 	http   *http.Client
-	// patience bounds each read of a wire; 0 where time is fake, and a test that
-	// would wait for ever is found out by synctest.
+	// patience bounds a wire's life; 0 where time is fake, and a test that would
+	// wait for ever is found out by synctest.
 	patience time.Duration
 }
 
@@ -132,6 +132,12 @@ func (n *node) nothingLeft() {
 			n.t.Errorf("%s is %v after the end", gauge, v)
 		}
 	}
+}
+
+// conservation reports whether all that was offered is accounted for.
+func conservation(n *node) (bool, error) {
+	b, err := metricstest.Conservation(n.reg)
+	return b.Conserved(), err
 }
 
 // value is the sum of the samples of that name and those labels.

@@ -105,10 +105,16 @@ func (n *node) connect() *wire {
 		n.t.Fatal(err)
 	}
 	n.t.Cleanup(func() { conn.Close() })
+	if n.patience > 0 {
+		if err := conn.SetDeadline(time.Now().Add(n.patience)); err != nil {
+			n.t.Fatal(err)
+		}
+	}
 	return &wire{t: n.t, conn: conn, br: bufio.NewReader(conn), node: n}
 }
 
-// wire opens path as raw; lines are further headers.
+// wire opens path as raw, and is in the room when it returns; lines are further
+// headers.
 func (n *node) wire(path string, lines ...string) *wire {
 	n.t.Helper()
 	w := n.connect()
@@ -119,7 +125,19 @@ func (n *node) wire(path string, lines ...string) *wire {
 		n.t.Fatalf("%s: %s %v %s", path, resp.Status, resp.Header, b)
 	}
 	w.header = resp.Header
+	if resp.Header.Get("Sec-WebSocket-Protocol") == "" {
+		w.ping() // the 101 comes before the join; the server reads after it
+	}
 	return w
+}
+
+// ping sends a ping and waits for its pong, which must come next.
+func (w *wire) ping() {
+	w.t.Helper()
+	w.send(sent{op: opPing, payload: []byte("there?")})
+	if f, err := w.next(); err != nil || f.op != opPong || string(f.payload) != "there?" {
+		w.t.Fatalf("ping: %v %q %v", f.op, f.payload, err)
+	}
 }
 
 // wireJSON opens path in hubd.v1.json.
@@ -137,11 +155,6 @@ func (w *wire) write(b []byte) {
 }
 
 func (w *wire) tryWrite(b []byte) error {
-	if w.node.patience > 0 {
-		if err := w.conn.SetWriteDeadline(time.Now().Add(w.node.patience)); err != nil {
-			return err
-		}
-	}
 	_, err := w.conn.Write(b)
 	return err
 }
@@ -167,16 +180,9 @@ func (w *wire) say(texts ...string) {
 	w.send(frames...)
 }
 
-func (w *wire) impatient() {
-	if w.node.patience > 0 {
-		_ = w.conn.SetReadDeadline(time.Now().Add(w.node.patience)) // a closed connection is found out by the read
-	}
-}
-
 // response reads an HTTP response.
 func (w *wire) response() *http.Response {
 	w.t.Helper()
-	w.impatient()
 	resp, err := http.ReadResponse(w.br, nil)
 	if err != nil {
 		w.t.Fatalf("response: %v", err)
@@ -188,7 +194,6 @@ func (w *wire) response() *http.Response {
 // error is the connection's.
 func (w *wire) frame() (received, error) {
 	w.t.Helper()
-	w.impatient()
 	var h [8]byte
 	if _, err := io.ReadFull(w.br, h[:2]); err != nil {
 		return received{}, err
@@ -352,7 +357,6 @@ func (w *wire) end() (e ending) {
 				return e
 			}
 		}
-		w.impatient()
 		_, e.err = w.br.ReadByte()
 		w.conn.Close() // the server waits for it
 		return e
@@ -372,4 +376,13 @@ func (w *wire) closes(code int) ending {
 // closePayload is what a close frame carries.
 func closePayload(code int, reason string) []byte {
 	return append(binary.BigEndian.AppendUint16(nil, uint16(code)), reason...)
+}
+
+// reset breaks the connection.
+func (w *wire) reset() {
+	w.t.Helper()
+	if err := w.conn.(*net.TCPConn).SetLinger(0); err != nil {
+		w.t.Fatal(err)
+	}
+	w.conn.Close()
 }
