@@ -372,6 +372,7 @@ func TestRawPublishRefused(t *testing.T) {
 		n := startFake(t, rejecting, server.Config{}, 500)
 		stuck := n.wire("/rooms/a")
 		n.publish("a", strings.Repeat("x", 1000)) // in flight, and stays there
+		synctest.Wait()
 		n.publish("a", "queued")
 		w := n.wire("/rooms/a")
 		w.send(sent{op: opText, payload: []byte("one too many")})
