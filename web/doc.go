@@ -2,8 +2,8 @@
 // one, plain HTML, style sheets and ES modules, embedded as they are. There is
 // no build step and no dependency.
 //
-// The page uses nothing that another client could not: rooms go over one
-// WebSocket to /ws, the live state comes from the admin endpoints. Where those
+// The page uses nothing that another client could not: rooms go through the
+// client module, which is served to everybody, the live state comes from the admin endpoints. Where those
 // are on a listener of their own the page says so and keeps working.
 //
 // Invariants:
@@ -17,10 +17,11 @@
 //
 // Files:
 //
+//	hubd.js, hubd.d.ts        the client module and its types; README.md is its manual
+//	package.json, test/       the same as a package, and its tests without a browser
 //	web.go                    the handler: content types, entity tags, security headers
 //	page/index.html           all markup, with templates for what repeats
 //	page/assets/main.js       wires the parts below
-//	page/assets/connection.js the protocol; knows nothing of the page and can be replaced
 //	page/assets/room.js       one joined room
 //	page/assets/stream.js     its bounded list of messages and gaps
 //	page/assets/operator.js   the live state

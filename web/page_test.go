@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
@@ -237,6 +238,8 @@ func TestReconnect(t *testing.T) {
 	n := startNode(t, server.Config{})
 	p := n.open("#/lobby?policy=drop-oldest")
 	p.eventually(`document.querySelector('#slowest .kick')`)
+	n.post("lobby", "text/plain", "before") // an empty room is forgotten when nobody is in it
+	p.eventually(rows("lobby", ".text") + `.join() === 'before'`)
 	id := eval[string](p, `fetch('admin/subscribers').then((r) => r.json()).then((s) => s.subscribers[0].id)`)
 	r, err := http.NewRequestWithContext(n.ctx(), http.MethodDelete, n.url+"admin/subscribers/"+id, nil)
 	if err != nil {
@@ -248,10 +251,10 @@ func TestReconnect(t *testing.T) {
 	}
 	resp.Body.Close()
 	p.eventually(rows("lobby", ".note") + `.join().includes('Connection lost: kicked by an operator.')`)
-	p.eventually(rows("lobby", ".note") + `.join().includes('Joined again')`)
+	p.eventually(rows("lobby", ".note") + `.join().includes('Resumed at 1: nothing was missed.')`)
 	p.eventually(`document.querySelector('.fact-policy').textContent === 'drop-oldest'`)
 	n.post("lobby", "text/plain", "after")
-	p.eventually(rows("lobby", ".text") + `.join() === 'after'`)
+	p.eventually(rows("lobby", ".text") + `.join() === 'before,after'`)
 }
 
 func TestAddressKeepsTheRooms(t *testing.T) {
@@ -336,4 +339,43 @@ func TestKeyboardOnly(t *testing.T) {
 	tabBack("leave button", ".leave")
 	p.do(press(kb.Enter))
 	p.eventually(`document.activeElement.matches('#rooms') && !document.querySelector('.room')`)
+}
+
+// TestFaultButtons tries out what the page offers to try out.
+func TestFaultButtons(t *testing.T) {
+	n := startNode(t, server.Config{})
+	p := n.open("")
+	if eval[bool](p, `document.querySelector('#faults').checkVisibility()`) {
+		t.Error("there are faults to try, and no room to see them in")
+	}
+	p.join("lobby", "drop-oldest", "10")
+	n.post("lobby", "text/plain", "before")
+	p.eventually(rows("lobby", ".text") + `.join() === 'before'`)
+
+	// What is published between the press and the next link comes with it.
+	p.run(`document.querySelector('#drop').click();
+		for (const text of ['one', 'two']) fetch('rooms/lobby', { method: 'POST', body: text, headers: { 'Content-Type': 'text/plain' } })`)
+	p.eventually(rows("lobby", ".text") + `.join() === 'before,one,two'`)
+	p.eventually(rows("lobby", ".note") + `.join().includes('Connection lost: interrupted.')`)
+	p.eventually(rows("lobby", ".note") + `.join().includes('Resumed')`)
+
+	// A tab that does not read: the hub's queue for it fills, and nobody else's.
+	other := n.dial("other")
+	p.run(`document.querySelector('#stall').click()`)
+	last := uint64(3)
+	payload := strings.Repeat("x", 32<<10)
+	for start := time.Now(); time.Since(start) < 4*time.Second; {
+		last = n.publish("lobby", payload)
+	}
+	n.post("other", "text/plain", "meanwhile")
+	if _, got, err := other.Read(n.ctx()); err != nil || string(got) != "meanwhile" {
+		t.Errorf("another subscriber got %q (%v)", got, err)
+	}
+	p.eventually(`document.querySelector('.row.gap') !== null`)
+	figure := func(name string) string {
+		return `Number(document.querySelector('.fact-` + name + `').textContent.split(' ')[0].replaceAll(',', ''))`
+	}
+	p.eventually(fmt.Sprintf(`%s + %s === %d`, figure("received"), figure("missed"), last))
+	t.Logf("published %d, received %d", last, eval[int](p, figure("received")))
+	p.eventually(`document.querySelector('#stall').textContent === 'Stop reading for 5 s'`)
 }

@@ -1,6 +1,6 @@
-// Wires the connection, the rooms and the operator's view to the page.
+// Wires the client, the rooms and the operator's view to the page.
 
-import { Connection, HubError } from './connection.js';
+import { connect, HubdError } from '../client/hubd.js';
 import { el, setText } from './dom.js';
 import { explain, policyHints } from './format.js';
 import { Operator } from './operator.js';
@@ -10,20 +10,12 @@ const byId = (id) => document.getElementById(id);
 const views = new Map(); // room → RoomView
 const options = new Map(); // room → what it was joined with
 
-const socketURL = new URL('ws', document.baseURI);
-socketURL.protocol = socketURL.protocol.replace('http', 'ws');
-
-const connection = new Connection(socketURL, {
-  onState: showState,
-  onJoined: (frame, again) => views.get(frame.room)?.joined(frame, again),
-  onMessage: (message) => views.get(message.room)?.message(message),
-  onGap: (frame) => views.get(frame.room)?.gap(frame),
-  onLeft: (room, error) => {
-    closeRoom(room);
-    fail(error ? `${room}: ${explain(error)}` : `The hub took this page out of ${room}.`);
-  },
-  onError: (error) => fail(explain(error)),
+const hub = connect(document.baseURI);
+hub.addEventListener('statechange', ({ detail }) => showState(detail));
+hub.addEventListener('close', ({ detail }) => {
+  if (detail.opened) for (const view of views.values()) view.lost(detail.reason);
 });
+hub.addEventListener('error', ({ detail }) => fail(explain(detail)));
 
 const operator = new Operator({
   join: (room) => joinRoom(room, {}).catch((error) => fail(explain(error))),
@@ -39,36 +31,36 @@ const operator = new Operator({
 // Connection state
 
 let countdown = 0;
-let lastState = '';
+let wasWaiting = false;
 
-function showState({ state, reason, retryAt }) {
+function showState({ state, reason, at }) {
   const link = byId('link');
   const text = link.querySelector('.link-text');
   const wait = link.querySelector('.link-wait');
   link.dataset.state = state;
-  link.querySelector('button').hidden = state !== 'waiting' && state !== 'closed';
+  link.querySelector('button').hidden = state !== 'waiting';
+  byId('drop').disabled = state !== 'open';
   clearInterval(countdown);
   setText(wait, '');
   switch (state) {
     case 'connecting':
-      if (lastState !== 'waiting') setText(text, 'Connecting…');
-      break;
+      if (!wasWaiting) setText(text, 'Connecting…'); // else it says why
+      return;
     case 'open':
-      setText(text, 'Connected');
+      setText(text, hub.transport === 'sse' ? 'Connected, without WebSocket' : 'Connected');
       break;
     case 'closed':
       setText(text, `Closed: ${reason}`);
       break;
     case 'waiting': {
       setText(text, `Reconnecting: ${reason}`);
-      const show = () => setText(wait, `in ${Math.max(0, Math.ceil((retryAt - Date.now()) / 1000))} s`);
+      const show = () => setText(wait, `in ${Math.max(0, Math.ceil((at - Date.now()) / 1000))} s`);
       show();
       countdown = setInterval(show, 500);
       break;
     }
   }
-  if (lastState === 'open') for (const view of views.values()) view.lost(reason);
-  lastState = state === 'connecting' && lastState === 'waiting' ? 'waiting' : state;
+  wasWaiting = state === 'waiting';
 }
 
 function fail(text) {
@@ -78,30 +70,35 @@ function fail(text) {
 
 // Rooms
 
-async function joinRoom(room, joinOptions) {
-  if (views.has(room)) {
-    views.get(room).node.scrollIntoView({ block: 'nearest' });
-    throw new HubError('already_joined', `This page is in ${room} already.`);
+async function joinRoom(name, { policy, queue_messages: queueMessages }) {
+  if (views.has(name)) {
+    views.get(name).node.scrollIntoView({ block: 'nearest' });
+    throw new HubdError('already_joined', `This page is in ${name} already.`);
   }
-  const frame = await connection.join(room, joinOptions);
-  options.set(room, joinOptions);
-  // The frames behind the answer are handled in later tasks, so none is lost.
-  const view = new RoomView(room, { publish: (...args) => connection.publish(...args), leave: leaveRoom });
-  views.set(room, view);
-  view.joined(frame, false);
+  const room = hub.join(name, { policy, queueMessages });
+  const view = new RoomView(room, leaveRoom);
+  try {
+    await room.ready;
+  } catch (error) {
+    room.leave(); // it may still be waiting for its turn
+    throw error;
+  }
+  room.addEventListener('left', ({ detail }) => {
+    if (!detail.error) return;
+    closeRoom(name);
+    fail(`${name}: ${explain(detail.error)}`);
+  });
+  options.set(name, { policy, queue_messages: queueMessages });
+  views.set(name, view);
   byId('room-list').append(view.node);
   roomsChanged();
   return view;
 }
 
-async function leaveRoom(room) {
-  closeRoom(room);
+function leaveRoom(room) {
+  room.leave();
+  closeRoom(room.name);
   byId('rooms').focus({ preventScroll: true });
-  try {
-    await connection.leave(room);
-  } catch (error) {
-    if (error.code !== 'link_lost') fail(explain(error));
-  }
 }
 
 function closeRoom(room) {
@@ -113,10 +110,12 @@ function closeRoom(room) {
 
 function roomsChanged() {
   byId('welcome').hidden = views.size > 0;
+  byId('faults').hidden = views.size === 0;
   byId('room-list').classList.toggle('single', views.size === 1);
   document.title = views.size > 0 ? `${[...views.keys()].join(', ')} · hubd` : 'hubd';
   const list = [...views.keys()].map((room) => {
-    const query = new URLSearchParams(options.get(room)).toString();
+    const given = Object.entries(options.get(room)).filter(([, value]) => value !== undefined);
+    const query = new URLSearchParams(given).toString();
     return query ? `${room}?${query}` : room;
   });
   history.replaceState(null, '', list.length > 0 ? `#/${list.join(',')}` : location.pathname + location.search);
@@ -170,9 +169,9 @@ form.addEventListener('submit', async (event) => {
   const button = form.querySelector('button');
   button.disabled = true;
   try {
-    if (!name) throw new HubError('invalid_room', 'A room needs a name, such as lobby.');
+    if (!name) throw new HubdError('invalid_room', 'A room needs a name, such as lobby.');
     if ('queue_messages' in fields && !(Number.isSafeInteger(fields.queue_messages) && fields.queue_messages > 0)) {
-      throw new HubError('invalid_option', 'The queue limit is a positive whole number of messages.');
+      throw new HubdError('invalid_option', 'The queue limit is a positive whole number of messages.');
     }
     const view = await joinRoom(name, fields);
     room.value = '';
@@ -189,6 +188,23 @@ form.addEventListener('submit', async (event) => {
 const showHint = () => setText(byId('policy-hint'), policyHints[form.elements.policy.value]);
 form.elements.policy.addEventListener('change', showHint);
 
+// Faults to try out
+
+const stall = 5_000;
+
+byId('drop').addEventListener('click', () => hub.interrupt());
+byId('stall').addEventListener('click', ({ target }) => {
+  const text = target.textContent;
+  target.textContent = 'Reading nothing…';
+  // What a page that is busy does: while this loop runs, the browser hands it
+  // no message, and soon stops taking any from the network. First the button's
+  // new text must get onto the screen.
+  requestAnimationFrame(() => setTimeout(() => {
+    for (const end = performance.now() + stall; performance.now() < end; );
+    target.textContent = text;
+  }));
+});
+
 // Links within the page must not replace the rooms in the address.
 for (const link of document.querySelectorAll('a[href^="#"]')) {
   link.addEventListener('click', (event) => {
@@ -200,14 +216,13 @@ for (const link of document.querySelectorAll('a[href^="#"]')) {
 }
 
 byId('failure').querySelector('button').addEventListener('click', () => (byId('failure').hidden = true));
-byId('link').querySelector('button').addEventListener('click', () => connection.open());
+byId('link').querySelector('button').addEventListener('click', () => hub.reconnect());
 document.querySelector('.welcome-shell').append(shellExamples('lobby')[0]);
 addEventListener('hashchange', joinFromAddress);
 
 showHint();
 suggest([]);
 joinFromAddress();
-connection.open();
 operator.start();
 setInterval(() => {
   for (const view of views.values()) view.tick();

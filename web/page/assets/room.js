@@ -1,8 +1,11 @@
 // One joined room: its facts, its stream, and publishing to it.
 
 import { copyText, fromTemplate, setText } from './dom.js';
-import { bytes, count, explain, rate } from './format.js';
+import { bytes, count, explain, plural, rate } from './format.js';
 import { Stream } from './stream.js';
+
+/** How long a publish waits for a link, and then for the answer. */
+const patience = 10_000;
 
 /** The URL of a room on this hub. */
 export const roomURL = (room) => new URL(`rooms/${room}`, document.baseURI).href;
@@ -31,16 +34,15 @@ export function shellExamples(room) {
 
 export class RoomView {
   /**
-   * @param {string} room
-   * @param {{publish: Function, leave: Function}} actions
+   * @param {import('../../hubd.js').Room} room just joined: what comes is shown from the start
+   * @param {(room: import('../../hubd.js').Room) => void} leave
    */
-  constructor(room, actions) {
+  constructor(room, leave) {
     this.room = room;
-    this.actions = actions;
+    this.leave = leave;
     this.node = fromTemplate('room-template');
     this.stream = new Stream(this.node.querySelector('.stream-frame'));
     this.seq = 0;
-    this.epoch = '';
     this.received = 0;
     this.missed = 0;
     this.lastReceived = 0;
@@ -49,10 +51,15 @@ export class RoomView {
       this.facts[name] = this.node.querySelector(`.fact-${name}`);
     }
     this.#build();
+    room.addEventListener('joined', ({ detail }) => this.#joined(detail));
+    room.addEventListener('message', ({ detail }) => this.#message(detail));
+    room.addEventListener('gap', ({ detail }) => this.#gap(detail));
+    room.addEventListener('resumefailed', ({ detail }) => this.#resumeFailed(detail));
   }
 
   #build() {
-    const { node, room } = this;
+    const { node } = this;
+    const room = this.room.name;
     node.querySelector('h3').textContent = room;
     node.setAttribute('aria-label', `Room ${room}`);
     this.stream.log.setAttribute('aria-label', `Messages in ${room}`);
@@ -65,7 +72,7 @@ export class RoomView {
       pause.setAttribute('aria-pressed', String(held));
       pause.textContent = held ? 'Resume' : 'Pause';
     };
-    node.querySelector('.leave').addEventListener('click', () => this.actions.leave(room));
+    node.querySelector('.leave').addEventListener('click', () => this.leave(this.room));
 
     this.form = node.querySelector('form');
     this.result = node.querySelector('.result');
@@ -93,11 +100,10 @@ export class RoomView {
       this.#say('Write a message first.', 'bad');
       return;
     }
-    const content = format.value === 'json' ? { json: text } : { text };
     message.focus();
     message.value = ''; // for the next one, which may be typed before the answer is here
     try {
-      const { seq } = await this.actions.publish(this.room, content, key.value);
+      const { seq } = await this.room.publish(text, { key: key.value, as: format.value === 'json' ? 'rawjson' : undefined, timeout: patience });
       this.#say(`Published as ${seq}`, 'good');
     } catch (error) {
       if (message.value === '') message.value = text;
@@ -110,36 +116,41 @@ export class RoomView {
     this.result.dataset.tone = tone;
   }
 
-  /** The hub has let this page in; again after a lost link. */
-  joined(frame, again) {
-    setText(this.facts.policy, frame.policy);
-    setText(this.facts.queue, `${count(frame.queue.messages)} / ${bytes(frame.queue.bytes)}`);
-    if (again) this.stream.note(this.#sinceThen(frame), 'warn');
-    this.epoch = frame.epoch;
-    this.seq = frame.seq;
+  /** The hub has let this page in, for the first time or after a lost link. */
+  #joined({ again, policy, queue, resumed, replayed, seq }) {
+    setText(this.facts.policy, policy);
+    setText(this.facts.queue, `${count(queue.messages)} / ${bytes(queue.bytes)}`);
+    if (!resumed) {
+      this.seq = seq;
+    } else if (again) {
+      this.stream.note(replayed > 0
+        ? `Resumed after ${this.seq}: ${plural(replayed, 'message')} missed meanwhile, here they are.`
+        : `Resumed at ${this.seq}: nothing was missed.`, 'good');
+    }
     this.tick();
   }
 
-  /** What a rejoin says about the time away. Numbers may skip, so it counts nothing. */
-  #sinceThen({ epoch, seq }) {
-    if (epoch !== this.epoch) return `Joined again. The numbering has restarted: now at ${seq}.`;
-    if (seq === this.seq) return `Joined again at ${seq}: nothing was published meanwhile.`;
-    return `Joined again at ${seq}. What was published after ${this.seq} did not reach this page.`;
+  /** How much it was is not known: numbers may skip. */
+  #resumeFailed({ after, position, restarted }) {
+    const seq = (p) => p.slice(p.indexOf(':') + 1);
+    this.stream.note(restarted
+      ? `Could not resume: the numbering has restarted, now at ${seq(position)}. What was published meanwhile did not reach this page.`
+      : `Could not resume after ${seq(after)}: the hub no longer has what came next. Now at ${seq(position)}.`, 'bad');
   }
 
   lost(reason) {
     this.stream.note(`Connection lost: ${reason}.`, 'bad');
   }
 
-  message(message) {
+  #message(message) {
     this.seq = message.seq;
     this.received++;
     this.stream.message(message);
   }
 
-  gap(frame) {
-    this.missed += frame.lost;
-    this.stream.gap(frame);
+  #gap(gap) {
+    this.missed += gap.lost;
+    this.stream.gap(gap);
   }
 
   /** Refreshes the figures; called once a second. */

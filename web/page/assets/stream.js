@@ -165,9 +165,9 @@ function messageRow(message, stream) {
   const body = el('span', 'body');
   body.dir = 'auto'; // isolates text that would turn the line around
   if (message.kind === 'binary') {
-    body.append(el('span', 'tag', `binary, ${bytes(base64Bytes(message.content))}`), ' ');
+    body.append(el('span', 'tag', `binary, ${bytes(base64Bytes(message.text))}`), ' ');
   }
-  const text = message.content;
+  const text = message.text;
   const preview = cut(text);
   const content = document.createTextNode(preview);
   body.append(content);
@@ -183,9 +183,7 @@ function messageRow(message, stream) {
     });
     body.append(rest);
   }
-  const node = row(message.kind, message.time, String(message.seq), body);
-  if (message.key !== undefined) body.prepend(el('span', 'tag', message.key), ' ');
-  return node;
+  return row(message.kind, message.receivedAt, String(message.seq), body);
 }
 
 /** The beginning of a long text, never half a character. */
