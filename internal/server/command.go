@@ -90,7 +90,7 @@ func (c *conn) handleCommand(data []byte) {
 		c.answer(marshal(simpleAnswer{Type: "pong", ID: cmd.ID}))
 		return
 	case "auth":
-		c.refuse(cmd.ID, &hub.Error{Code: hub.InvalidOption, Detail: "this hub is open: it asks for no token"})
+		c.authenticate(cmd.ID, cmd.Token)
 		return
 	case "join", "leave", "publish":
 	default:
@@ -118,7 +118,11 @@ func (c *conn) handleCommand(data []byte) {
 }
 
 func (c *conn) publishCommand(cmd command, room frame.Room) {
-	m, err := cmd.message(room)
+	var m frame.Message
+	err := c.permit.publish(room)
+	if err == nil {
+		m, err = cmd.message(room)
+	}
 	var p hub.Published
 	if err == nil {
 		p, err = c.srv.publish(context.Background(), hub.PublishRequest{Message: m})

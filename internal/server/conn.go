@@ -57,9 +57,13 @@ type conn struct {
 	members  []*member
 	joins    int // made so far, for the subscriptions' ids
 	closeDue *time.Timer
+	expiry   *time.Timer // for the token; nil in open mode
 	ping     pinger
 	overdue  bool          // the close timeout has destroyed the socket
 	eviction *hub.Eviction // what the queue looked like whose overflow ended this
+
+	// owned by the reader, and by start before that runs
+	permit permit
 
 	// owned by the writer
 	next int // the member whose turn it is
@@ -155,7 +159,10 @@ func (c *conn) sendLane(ok bool) {
 // writer gets to know of the subscription, so it is the room's first frame.
 func (c *conn) join(cmd joinCommand) error {
 	c.mu.Lock()
-	err := c.mayJoinLocked(cmd.Room)
+	err := c.permit.join(cmd.Room)
+	if err == nil {
+		err = c.mayJoinLocked(cmd.Room)
+	}
 	c.joins++
 	id := c.id + "-" + strconv.Itoa(c.joins)
 	c.mu.Unlock()
@@ -215,10 +222,15 @@ func (c *conn) leave(id requestID, room frame.Room) {
 		c.refuse(id, &hub.Error{Code: hub.NotJoined, Detail: "this connection is not in that room"})
 		return
 	}
+	c.leaveMember(id, m)
+}
+
+// leaveMember leaves a room and says so; without an id it is a notice.
+func (c *conn) leaveMember(id requestID, m *member) {
 	m.sub.Leave()
 	c.mu.Lock()
 	c.members = slices.DeleteFunc(slices.Clone(c.members), func(o *member) bool { return o == m })
-	ok := c.lane.push(frame.Append(nil, frame.OpText, leftAnswer(id, room)))
+	ok := c.lane.push(frame.Append(nil, frame.OpText, leftAnswer(id, m.sub.Room())))
 	c.mu.Unlock()
 	c.sendLane(ok)
 }
@@ -226,6 +238,7 @@ func (c *conn) leave(id requestID, room frame.Room) {
 // finish closes the connection. It runs on the writer, last of all.
 func (c *conn) finish(cause Cause) {
 	c.stopPing()
+	c.stopExpiry()
 	c.logEviction()
 	for _, m := range c.memberships() {
 		m.sub.Leave()

@@ -32,12 +32,13 @@
 //
 // Goroutines: the reader is started in start and joined in finish; the writer
 // is started in Wake, and the last one runs finish, which reports to
-// Server.closed; Close and Drain wait for all such reports. Timers (ping, close)
-// are the connection's and only set state.
+// Server.closed; Close and Drain wait for all such reports. Timers (ping,
+// token, close) are the connection's and only set state.
 //
 // Files: server.go, life and registry; routes.go, problem.go, origin.go, the
-// HTTP surface; publish.go, admin.go, the handlers; upgrade.go, from request to
-// connection; conn.go, a connection's life; reader.go and command.go, what comes
-// in; pump.go and lane.go, what goes out; ping.go; pipe.go, scan.go and
-// sock_*.go, the bytes; cause.go, the close table.
+// HTTP surface; access.go, tokens and what they permit; publish.go, admin.go,
+// the handlers; upgrade.go, from request to connection; conn.go, a connection's
+// life; reader.go and command.go, what comes in; pump.go and lane.go, what goes
+// out; ping.go; pipe.go, scan.go and sock_*.go, the bytes; cause.go, the close
+// table.
 package server

@@ -18,7 +18,7 @@ var keepAliveComment = []byte(":\n\n")
 // streamRoom is GET /rooms/{room} for Server-Sent Events (HTML standard,
 // section 9.2). The connection is taken over like a WebSocket's and has the
 // same writer: the stream ends with the connection, so it needs no chunks.
-func (s *Server) streamRoom(w http.ResponseWriter, r *http.Request, room frame.Room) {
+func (s *Server) streamRoom(w http.ResponseWriter, r *http.Request, p permit, room frame.Room) {
 	join, err := joinOf(r.URL.Query(), room)
 	if id := r.Header.Get("Last-Event-ID"); err == nil && id != "" {
 		err = join.setAfter(id) // a browser that comes back; ?after= is where it began
@@ -33,7 +33,7 @@ func (s *Server) streamRoom(w http.ResponseWriter, r *http.Request, room frame.R
 		s.refuseHandshake(w, r, err)
 		return
 	}
-	c := s.newConn(r)
+	c := s.newConn(r, p)
 	raw, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		s.unadmit()

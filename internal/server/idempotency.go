@@ -36,7 +36,14 @@ type idempotency struct {
 
 type idempotencyKey struct {
 	room frame.Room
-	key  [sha256.Size]byte // of the client's key, which may be long
+	key  [sha256.Size]byte // of whose it is, and the client's key, which may be long
+}
+
+// idempotencyKeyOf is the key of one subject, "" in open mode: nobody can take
+// another's.
+func idempotencyKeyOf(room frame.Room, subject, key string) idempotencyKey {
+	whose := sha256.Sum256([]byte(subject))
+	return idempotencyKey{room, sha256.Sum256(append(whose[:], key...))}
 }
 
 // remembered is a publish that is under way or has been answered.
@@ -61,11 +68,11 @@ func contentOf(m frame.Message) [sha256.Size]byte {
 
 // publishOnce publishes q unless one with that key was published before, whose
 // answer it returns then. It waits for one that is under way.
-func (s *Server) publishOnce(ctx context.Context, key string, q hub.PublishRequest) (hub.Published, error) {
+func (s *Server) publishOnce(ctx context.Context, subject, key string, q hub.PublishRequest) (hub.Published, error) {
 	if len(key) > maxIdempotencyKey {
 		return hub.Published{}, &hub.Error{Code: hub.InvalidOption, Detail: fmt.Sprintf("an Idempotency-Key has at most %d bytes", maxIdempotencyKey)}
 	}
-	id := idempotencyKey{q.Message.Room, sha256.Sum256([]byte(key))}
+	id := idempotencyKeyOf(q.Message.Room, subject, key)
 	content := contentOf(q.Message)
 	for {
 		entry, first := s.answers.claim(id, content, time.Now())

@@ -35,7 +35,7 @@ func once(t *testing.T, s *Server, key, room, body string) (hub.Published, error
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.publishOnce(context.Background(), key, hub.PublishRequest{Message: frame.Message{Room: name, Kind: frame.Text, Data: []byte(body)}})
+	return s.publishOnce(context.Background(), "", key, hub.PublishRequest{Message: frame.Message{Room: name, Kind: frame.Text, Data: []byte(body)}})
 }
 
 func TestIdempotency(t *testing.T) {

@@ -56,6 +56,7 @@ func writeProblem(w http.ResponseWriter, status int, e *hub.Error) {
 	if e.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
 	}
+	challenge(w.Header(), e)
 	writeJSON(w, "application/problem+json", status, problem{http.StatusText(status), status, e.Code, e.Detail})
 }
 

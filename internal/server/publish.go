@@ -66,7 +66,7 @@ func (s *Server) publish(ctx context.Context, q hub.PublishRequest) (hub.Publish
 }
 
 // handlePublish is POST /rooms/{room}.
-func (s *Server) handlePublish(w http.ResponseWriter, r *http.Request, room frame.Room) {
+func (s *Server) handlePublish(w http.ResponseWriter, r *http.Request, as permit, room frame.Room) {
 	q, err := s.readPublish(w, r, room)
 	if err != nil {
 		s.rejectPublish(hub.CodeOf(err))
@@ -75,7 +75,7 @@ func (s *Server) handlePublish(w http.ResponseWriter, r *http.Request, room fram
 	}
 	var p hub.Published
 	if key := r.Header.Get("Idempotency-Key"); key != "" {
-		p, err = s.publishOnce(r.Context(), key, q)
+		p, err = s.publishOnce(r.Context(), as.grant.Subject, key, q)
 	} else {
 		p, err = s.publish(r.Context(), q)
 	}

@@ -112,6 +112,11 @@ func (c *conn) handle(typ websocket.MessageType, data []byte) {
 // handleRaw publishes what a raw client sent to its one room. It has no frames
 // to be refused in; a refusal ends the connection rather than pass in silence.
 func (c *conn) handleRaw(typ websocket.MessageType, data []byte) {
+	if err := c.permit.publish(c.rawRoom); err != nil {
+		c.srv.rejectPublish(hub.CodeOf(err))
+		c.end(causeOfRefusal(err))
+		return
+	}
 	kind := frame.Text
 	if typ == websocket.MessageBinary {
 		kind = frame.Binary
@@ -128,6 +133,10 @@ func (c *conn) handleRaw(typ websocket.MessageType, data []byte) {
 // causeOfRefusal ends a connection that cannot be told of a refusal otherwise.
 func causeOfRefusal(err error) Cause {
 	switch hub.CodeOf(err) {
+	case hub.Unauthorized:
+		return causeUnauthorized
+	case hub.Forbidden:
+		return causeForbidden
 	case hub.Draining:
 		return causeDrain
 	case hub.Overflow, hub.OverCapacity, hub.TooManyRooms:

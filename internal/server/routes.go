@@ -58,6 +58,7 @@ func (s *Server) operatorRoutes(r chi.Router) {
 	}
 	r.Group(func(r chi.Router) {
 		r.Use(s.guard)
+		r.Use(s.operators)
 		r.Get("/admin/stats", s.handleStats)
 		r.Get("/admin/rooms", s.handleRooms)
 		r.Get("/admin/rooms/*", s.handleRoomDetail)
@@ -106,34 +107,88 @@ func (s *Server) handleRoom(w http.ResponseWriter, r *http.Request) {
 		path, history = r.URL.EscapedPath(), false
 	}
 	room, ok, err := roomOf(path, "/rooms/")
-	switch {
-	case !ok:
+	if !ok {
 		s.fail(w, r, errNotFound)
-	case err == nil && history && (r.Method == http.MethodGet || r.Method == http.MethodHead):
-		s.handleHistory(w, r, room)
-	case err == nil && history:
-		w.Header().Set("Allow", "GET, HEAD")
-		methodNotAllowed(w, r)
-	case err != nil:
-		switch {
-		case isUpgrade(r):
-			s.rejectHandshake(handshakeInvalid)
-		case r.Method == http.MethodPost:
-			s.rejectPublish(hub.InvalidRoom)
-		}
-		s.fail(w, r, err)
-	case isUpgrade(r):
-		s.upgradeRoom(w, r, room)
-	case r.Method == http.MethodPost:
-		s.handlePublish(w, r, room)
-	case r.Method == http.MethodGet && wantsEvents(r):
-		s.streamRoom(w, r, room)
-	case r.Method == http.MethodGet, r.Method == http.MethodHead:
-		s.handleInfo(w, room)
-	default:
-		w.Header().Set("Allow", "GET, HEAD, POST")
-		methodNotAllowed(w, r)
+		return
 	}
+	d := doorOf(r, history)
+	if d == doorNone {
+		w.Header().Set("Allow", map[bool]string{true: "GET, HEAD", false: "GET, HEAD, POST"}[history])
+		methodNotAllowed(w, r)
+		return
+	}
+	var p permit
+	if err == nil {
+		p, err = s.permitOf(r)
+	}
+	switch {
+	case err != nil:
+	case d == doorPublish:
+		err = p.publish(room)
+	default:
+		err = p.join(room)
+	}
+	if err != nil {
+		s.turnAway(w, r, d, err)
+		return
+	}
+	switch d {
+	case doorSocket:
+		s.upgradeRoom(w, r, p, room)
+	case doorEvents:
+		s.streamRoom(w, r, p, room)
+	case doorPublish:
+		s.handlePublish(w, r, p, room)
+	case doorHistory:
+		s.handleHistory(w, r, room)
+	case doorInfo:
+		s.handleInfo(w, room)
+	}
+}
+
+// door is what a request for a room wants.
+type door uint8
+
+const (
+	doorNone door = iota // nothing that there is
+	doorSocket
+	doorEvents
+	doorPublish
+	doorHistory
+	doorInfo
+)
+
+func doorOf(r *http.Request, history bool) door {
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	switch {
+	case history && reads:
+		return doorHistory
+	case history:
+		return doorNone
+	case isUpgrade(r):
+		return doorSocket
+	case r.Method == http.MethodPost:
+		return doorPublish
+	case r.Method == http.MethodGet && wantsEvents(r):
+		return doorEvents
+	case reads:
+		return doorInfo
+	}
+	return doorNone
+}
+
+// turnAway answers a request for a room that is refused for its room or its
+// token, and counts it.
+func (s *Server) turnAway(w http.ResponseWriter, r *http.Request, d door, err error) {
+	switch d {
+	case doorSocket, doorEvents:
+		s.refuseHandshake(w, r, err)
+		return
+	case doorPublish:
+		s.rejectPublish(hub.CodeOf(err))
+	case doorNone, doorHistory, doorInfo:
+	}
+	s.fail(w, r, err)
 }
 
 func (s *Server) handleInfo(w http.ResponseWriter, room frame.Room) {
@@ -148,6 +203,10 @@ func (s *Server) handleHealth(w http.ResponseWriter, _ *http.Request) {
 func (s *Server) handleReady(w http.ResponseWriter, r *http.Request) {
 	if s.isDraining() {
 		s.fail(w, r, &hub.Error{Code: hub.Draining, Detail: "this node is shutting down"})
+		return
+	}
+	if s.cfg.Auth != nil && !s.cfg.Auth.Ready() {
+		s.fail(w, r, errNoKeys)
 		return
 	}
 	writeJSON(w, "application/json", http.StatusOK, map[string]string{"status": "ready"})

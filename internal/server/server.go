@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"hubd/internal/auth"
 	"hubd/internal/hub"
 	"hubd/internal/metrics"
 )
@@ -29,6 +30,12 @@ type Config struct {
 	Version string
 	// Logger; nil: none.
 	Logger *slog.Logger
+
+	// Auth verifies tokens. Nil: nobody is asked for one, and all is permitted.
+	// It is the caller's to close, after the server.
+	Auth *auth.Verifier
+	// Now is the clock that tokens are judged by; nil: time.Now.
+	Now func() time.Time
 
 	// Open is the open mode on loopback: requests must name a loopback host or
 	// PublicURL's, so that a name rebound to 127.0.0.1 opens nothing.
@@ -75,6 +82,9 @@ func orDefault[T comparable](v *T, fallback T) {
 }
 
 func (c Config) withDefaults() Config {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
 	orDefault(&c.Logger, slog.New(slog.DiscardHandler))
 	orDefault(&c.MaxConnections, DefaultMaxConnections)
 	orDefault(&c.MaxRoomsPerConnection, DefaultMaxRoomsPerConnection)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"iter"
 	"net"
 	"net/http"
 	"net/url"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"hubd/internal/auth"
 	"hubd/internal/frame"
 	"hubd/internal/hub"
 )
@@ -48,6 +50,10 @@ func (s *Server) rejectHandshake(reason handshakeReason) {
 // refuseHandshake counts the refusal and answers with it.
 func (s *Server) refuseHandshake(w http.ResponseWriter, r *http.Request, err error) {
 	switch hub.CodeOf(err) {
+	case hub.Unauthorized:
+		s.rejectHandshake(handshakeUnauthorized)
+	case hub.Forbidden:
+		s.rejectHandshake(handshakeForbidden)
 	case hub.Draining:
 		s.rejectHandshake(handshakeDraining)
 	case hub.OverCapacity:
@@ -72,13 +78,24 @@ func isUpgrade(r *http.Request) bool {
 	return false
 }
 
-// offers reports whether the client offers our subprotocol.
-func offersProtocol(r *http.Request) bool {
-	for _, line := range r.Header.Values("Sec-WebSocket-Protocol") {
-		for token := range strings.SplitSeq(line, ",") {
-			if strings.EqualFold(strings.TrimSpace(token), Protocol) {
-				return true
+// protocolsOf yields the subprotocols that the client offers.
+func protocolsOf(r *http.Request) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, line := range r.Header.Values("Sec-WebSocket-Protocol") {
+			for offer := range strings.SplitSeq(line, ",") {
+				if !yield(strings.TrimSpace(offer)) {
+					return
+				}
 			}
+		}
+	}
+}
+
+// offersProtocol reports whether the client offers our subprotocol.
+func offersProtocol(r *http.Request) bool {
+	for offer := range protocolsOf(r) {
+		if strings.EqualFold(offer, Protocol) {
+			return true
 		}
 	}
 	return false
@@ -86,8 +103,14 @@ func offersProtocol(r *http.Request) bool {
 
 // handleWS is /ws: a connection in no room yet.
 func (s *Server) handleWS(w http.ResponseWriter, r *http.Request) {
-	switch refusal := s.wouldRefuse(); {
-	case !isUpgrade(r) && refusal != nil:
+	p, refusal := s.permitOf(r)
+	if refusal == nil {
+		refusal = s.wouldRefuse()
+	}
+	switch {
+	case isUpgrade(r) && refusal != nil:
+		s.refuseHandshake(w, r, refusal)
+	case refusal != nil:
 		// Browsers keep the answer to a handshake from the page. Its client
 		// asks here for what the handshake was told, Retry-After included.
 		s.fail(w, r, refusal)
@@ -99,12 +122,12 @@ func (s *Server) handleWS(w http.ResponseWriter, r *http.Request) {
 	case !offersProtocol(r):
 		s.refuseHandshake(w, r, &hub.Error{Code: hub.InvalidOption, Detail: "/ws needs the subprotocol " + Protocol})
 	default:
-		s.upgrade(w, r, nil)
+		s.upgrade(w, r, p, nil)
 	}
 }
 
 // upgradeRoom is a WebSocket on /rooms/{room}.
-func (s *Server) upgradeRoom(w http.ResponseWriter, r *http.Request, room frame.Room) {
+func (s *Server) upgradeRoom(w http.ResponseWriter, r *http.Request, p permit, room frame.Room) {
 	var join joinCommand
 	query, err := queryOf(r)
 	if err == nil {
@@ -117,7 +140,7 @@ func (s *Server) upgradeRoom(w http.ResponseWriter, r *http.Request, room frame.
 		s.refuseHandshake(w, r, err)
 		return
 	}
-	s.upgrade(w, r, &join)
+	s.upgrade(w, r, p, &join)
 }
 
 // joinOf reads the join of a URL's query.
@@ -154,7 +177,7 @@ func joinOf(query url.Values, room frame.Room) (joinCommand, error) {
 // upgrade makes a connection of the request, in the room of join if there is
 // one. It returns once the connection is handed over: the handler's goroutine
 // and its buffers would cost an idle connection more than all the rest.
-func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, join *joinCommand) {
+func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, p permit, join *joinCommand) {
 	if r.ContentLength != 0 {
 		// The body may never come, and net/http would wait for it before it
 		// answers, unless the connection is not used any further.
@@ -166,7 +189,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, join *joinComma
 		s.refuseHandshake(w, r, err)
 		return
 	}
-	c := s.newConn(r)
+	c := s.newConn(r, p)
 	h := &hijacker{ResponseWriter: w, conn: c}
 	mode := websocket.CompressionDisabled
 	if s.cfg.Compression {
@@ -190,22 +213,20 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, join *joinComma
 	}
 	c.ws, c.pipe = ws, h.pipe
 	c.lane.push(responseHead(http.StatusSwitchingProtocols, h.Header()))
-	limit := int64(s.cfg.Hub.MaxMessageBytes())
 	if ws.Subprotocol() != "" {
 		c.dialect = dialectJSON
-		limit = limit*maxEscaping + envelopeBytes
 	} else {
 		c.rawRoom = join.Room
 	}
-	ws.SetReadLimit(limit)
+	c.limitReads()
 	c.deflate = strings.Contains(h.Header().Get("Sec-WebSocket-Extensions"), "server_no_context_takeover")
 	c.start(join)
 }
 
 // newConn returns a connection that was admitted, without a socket yet.
-func (s *Server) newConn(r *http.Request) *conn {
+func (s *Server) newConn(r *http.Request, p permit) *conn {
 	return &conn{
-		srv: s, id: strconv.FormatUint(s.connIDs.Add(1), 36),
+		srv: s, permit: p, id: strconv.FormatUint(s.connIDs.Add(1), 36),
 		remote: r.RemoteAddr, since: time.Now(), readerDone: make(chan struct{}), answered: make(chan struct{}),
 	}
 }
@@ -221,6 +242,7 @@ func (c *conn) start(join *joinCommand) {
 		c.encoding = c.encoding.Deflated()
 	}
 	c.startPing()
+	c.startExpiry()
 	s.register(c)
 	s.cfg.Logger.Info("connection opened", "conn", c.id, "remote", c.remote, "transport", Transports()[c.dialect.transport()])
 	if join != nil {
@@ -230,6 +252,19 @@ func (c *conn) start(join *joinCommand) {
 	}
 	c.Wake()    // for the head, where there is no join
 	go c.read() // joined by finish
+}
+
+// limitReads bounds the messages that the client may send. Who has shown no
+// token has nothing to say but that.
+func (c *conn) limitReads() {
+	limit := int64(c.srv.cfg.Hub.MaxMessageBytes())
+	switch {
+	case c.permit.anonymous():
+		limit = auth.MaxTokenBytes + envelopeBytes
+	case c.dialect == dialectJSON:
+		limit = limit*maxEscaping + envelopeBytes
+	}
+	c.ws.SetReadLimit(limit)
 }
 
 const (
