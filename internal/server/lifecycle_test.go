@@ -428,6 +428,33 @@ func TestTheHandshakesAnswerComesAfterTheJoin(t *testing.T) {
 	all.Wait()
 }
 
+// Over TCP the kernel tells a write that waits only when a good part of what it
+// holds is gone. Without a limit on that, this reader takes many times the write
+// timeout for it, but reads all the same.
+func TestSlowReadersAreLeftAloneOverTCP(t *testing.T) {
+	if !soak {
+		t.Skip("it reads in real time: run it with -tags soak, on a machine that has time")
+	}
+	for limit, bytes := range map[int]int{0: 800, -1: 2000} {
+		n := start(t, bare(everywhere(queue.DropOldest, queue.Limits{Messages: 4})), server.Config{WriteTimeout: time.Second, PingInterval: time.Hour, MaxUnsentBytes: limit})
+		w := n.narrow("/rooms/lobby")
+		n.joined("lobby", 1)
+		n.stuck("lobby", 16<<10)
+		pace := time.NewTicker(50 * time.Millisecond)
+		buf := make([]byte, bytes)
+		for began := time.Now(); time.Since(began) < 5*time.Second; <-pace.C {
+			if _, err := io.ReadFull(w.br, buf); err != nil {
+				t.Fatalf("limit %d, after %v: %v", limit, time.Since(began), err)
+			}
+			n.publishes("lobby", sequel(0, 16<<10)) // it never catches up
+		}
+		pace.Stop()
+		n.wants(1, "hubd_connections")
+		n.gauge(0, "hubd_connections") // it has stopped
+		n.wants(1, "hubd_connections_closed_total", "reason", "write_timeout")
+	}
+}
+
 // Connections end in every way there is, in rounds. After each, nothing of them
 // is left.
 func TestEveryEndLeavesNothing(t *testing.T) {

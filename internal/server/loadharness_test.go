@@ -387,3 +387,17 @@ func (n *node) clogged(room string) (published int) {
 		}
 	}
 }
+
+// stuck publishes messages of that size until the writer of the one subscriber
+// is stuck, not merely late: message after message is lost and none is sent.
+func (n *node) stuck(room string, bytes int) subscriber {
+	n.t.Helper()
+	n.await("the writer to be stuck", func() bool {
+		before, lost := n.subscribers()[0], 0
+		for i := range 50 {
+			lost += n.publishes(room, sequel(i, bytes)).Dropped
+		}
+		return lost == 50 && n.subscribers()[0].Sent == before.Sent
+	})
+	return n.subscribers()[0]
+}

@@ -167,22 +167,7 @@ func TestTheKernelsBacklogIsBounded(t *testing.T) {
 		n := start(t, bare(everywhere(queue.DropNewest, queue.Limits{Messages: 8})), lenient(server.Config{MaxUnsentBytes: limit}))
 		n.narrow("/rooms/lobby")
 		n.joined("lobby", 1)
-		// Lost and lost again, many times over: the writer is stuck, not merely
-		// late.
-		n.clogged("lobby")
-		still := 0
-		n.await("the writer to be stuck", func() bool {
-			before := n.subscribers()[0]
-			for range 50 {
-				n.publishes("lobby", sequel(0, 1024))
-			}
-			after := n.subscribers()[0]
-			if still++; after.Sent != before.Sent || after.Queued.Messages != 8 {
-				still = 0
-			}
-			return still == 40
-		})
-		s := n.subscribers()[0]
+		s := n.stuck("lobby", 1024)
 		return s.UnsentBytes, s.Sent * 1024
 	}
 	bounded, sent := backlog(0)

@@ -124,8 +124,10 @@ func (p *pipe) writeFrames(bufs net.Buffers) (int64, error) {
 	return p.writeLocked(bufs)
 }
 
-// progressLooks is how often in a write timeout a write that waits is looked
-// at: it ends that share of the timeout late, at most.
+// progressLooks is how often in a write timeout a write that waits is tried
+// again. It ends late by that share of the timeout, at most; and it goes on where
+// the kernel has any room at all, while one that waits is told only when a good
+// part is free, which a slow reader may take longer for than the timeout.
 const progressLooks = 8
 
 func (p *pipe) writeLocked(bufs net.Buffers) (total int64, err error) {
@@ -133,7 +135,7 @@ func (p *pipe) writeLocked(bufs net.Buffers) (total int64, err error) {
 		return 0, errPipeClosed
 	}
 	now := time.Now()
-	progress, left := now, 0
+	progress := now
 	for {
 		if look := p.timeout / progressLooks; p.deadline.Sub(now) <= look/2 {
 			p.deadline = now.Add(max(min(look, p.timeout-now.Sub(progress)), 1))
@@ -156,11 +158,8 @@ func (p *pipe) writeLocked(bufs net.Buffers) (total int64, err error) {
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			break
 		}
-		// The kernel lets a write go on only when much of its backlog is gone;
-		// a peer that reads slowly takes bytes all the same.
-		before := left
-		now, left = time.Now(), p.unacked()
-		if n > 0 || left < before {
+		now = time.Now()
+		if n > 0 {
 			progress = now
 		}
 		if now.Sub(progress) >= p.timeout {
@@ -185,15 +184,6 @@ func (p *pipe) unsent() int {
 		return 0
 	}
 	return unsent(p.tcp)
-}
-
-// unacked returns the bytes in the kernel that the peer's has not taken, 0 where
-// that is not known.
-func (p *pipe) unacked() int {
-	if p.tcp == nil {
-		return 0
-	}
-	return unacked(p.tcp)
 }
 
 // drain reads and throws away until the client's end closes. It is the reader of
@@ -249,7 +239,7 @@ func (p *pipe) linger() bool {
 // destroy closes the socket at once, freeing a write that is stuck in it. What
 // the client has not acknowledged is thrown away with a reset.
 func (p *pipe) destroy() error {
-	if p.unacked() > 0 {
+	if p.tcp != nil && unacked(p.tcp) > 0 {
 		_ = p.tcp.SetLinger(0) // fails only on a closed socket
 	}
 	return p.raw.Close()
