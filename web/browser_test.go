@@ -149,6 +149,26 @@ func (n *node) publish(room, text string) uint64 {
 	return p.Position.Seq
 }
 
+// subscriber is one of a room, as operators see it.
+type subscriber struct {
+	ID     string
+	Queued struct{ Messages, Bytes int }
+}
+
+func (n *node) subscribers(room string) []subscriber {
+	n.t.Helper()
+	resp, err := http.Get(n.url + "admin/rooms/" + room)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var got struct{ Subscriptions []subscriber }
+	if err := json.NewDecoder(resp.Body).Decode(&got); err != nil {
+		n.t.Fatal(err)
+	}
+	return got.Subscriptions
+}
+
 // dial joins a room as another subscriber, raw.
 func (n *node) dial(room string) *websocket.Conn {
 	n.t.Helper()
