@@ -29,10 +29,14 @@ func idle(ctx context.Context, l *lab, o options) (*figure, error) {
 	rounds := orDefault(o.rounds, idleRounds)
 	f := &figure{Setting: fmt.Sprintf("%s idle raw subscribers of one room after one message to all, less the memory of the server before they came "+
 		"(when %d others had come and gone), %d rounds. Median (least to most).", number(float64(n)), idleWarm, rounds)}
-	for _, v := range idleServers {
+	servers, err := o.chosen(idleServers)
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range servers {
 		f.Cases = append(f.Cases, v.name)
 	}
-	err := turns(rounds, idleServers, func(round int, v variant) error {
+	err = turns(rounds, servers, func(round int, v variant) error {
 		l.say("idle: round %d of %d, %s", round+1, rounds, v.name)
 		return l.with(ctx, v.spec, func(s *server) error { return idleRun(ctx, s, v, n, f) })
 	})

@@ -64,6 +64,8 @@ func (l *lab) say(format string, args ...any) { fmt.Fprintf(l.log, format+"\n", 
 // spec is a server to be started.
 type spec struct {
 	peer string // one of peers; "": hubd
+	// binary is another hubd to run, "": the one under measurement.
+	binary string
 	// args are flags of hubd, config the text of its configuration file.
 	args   []string
 	config string
@@ -81,7 +83,7 @@ func (l *lab) command(ctx context.Context, sp spec) (*exec.Cmd, error) {
 		}
 		args = append(args, "--config", path)
 	}
-	cmd := exec.CommandContext(ctx, l.hubd, args...)
+	cmd := exec.CommandContext(ctx, orDefault(sp.binary, l.hubd), args...)
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "HUBD_") { // they would set flags
 			cmd.Env = append(cmd.Env, v)

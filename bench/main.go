@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -31,6 +32,8 @@ type options struct {
 	subscribers int
 	seed        uint64
 	profile     string // folder for processor profiles of hubd, "": none
+	baseline    string // path of another hubd to take its turn, "": none
+	servers     string // names of those to take a turn, with commas between; "": all
 }
 
 func orDefault[T comparable](v, fallback T) T {
@@ -39,6 +42,32 @@ func orDefault[T comparable](v, fallback T) T {
 		return fallback
 	}
 	return v
+}
+
+// variant is a server under a name.
+type variant struct {
+	name string
+	spec spec
+}
+
+// chosen returns those of servers that o asks for, with the baseline if there
+// is one.
+func (o options) chosen(servers []variant) ([]variant, error) {
+	if o.baseline != "" {
+		servers = slices.Insert(slices.Clone(servers), 1, variant{"baseline", spec{binary: o.baseline}})
+	}
+	if o.servers == "" {
+		return servers, nil
+	}
+	var only []variant
+	for name := range strings.SplitSeq(o.servers, ",") {
+		i := slices.IndexFunc(servers, func(v variant) bool { return v.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("--servers: there is no %q here", name)
+		}
+		only = append(only, servers[i])
+	}
+	return only, nil
 }
 
 // measurement is a figure that can be asked for.
@@ -74,6 +103,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.IntVar(&o.subscribers, "subscribers", 0, "subscribers (0: as the figure has it)")
 	flags.Uint64Var(&o.seed, "seed", 0, "seed of churn (0: a random one, which is printed)")
 	flags.StringVar(&o.profile, "profile", "", "write processor profiles of hubd under load into this `folder` (throughput)")
+	flags.StringVar(&o.baseline, "baseline", "", "let this `binary` of hubd take its turn as well (throughput, idle)")
+	flags.StringVar(&o.servers, "servers", "", "only these, such as hubd,baseline (throughput, idle)")
 	flags.BoolVar(&asJSON, "json", false, "print JSON in place of tables")
 	flags.StringVar(&where.binary, "hubd", "", "measure this `binary` rather than building one")
 	flags.StringVar(&where.source, "source", "..", "build hubd from the module in this `folder`")
