@@ -392,12 +392,16 @@ func (n *node) clogged(room string) (published int) {
 // is stuck, not merely late: message after message is lost and none is sent.
 func (n *node) stuck(room string, bytes int) subscriber {
 	n.t.Helper()
+	still := 0
 	n.await("the writer to be stuck", func() bool {
 		before, lost := n.subscribers()[0], 0
 		for i := range 50 {
 			lost += n.publishes(room, sequel(i, bytes)).Dropped
 		}
-		return lost == 50 && n.subscribers()[0].Sent == before.Sent
+		if still++; lost < 50 || n.subscribers()[0].Sent != before.Sent {
+			still = 0 // it was only late
+		}
+		return still == 20
 	})
 	return n.subscribers()[0]
 }
