@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -197,4 +198,27 @@ func framed(texts []string) (frames []string) {
 		frames = append(frames, string(sent{op: opText, payload: []byte(s)}.bytes()))
 	}
 	return frames
+}
+
+// However many read, a message is encoded once in each dialect that is spoken.
+func TestEncodedOnceForEachDialect(t *testing.T) {
+	const messages = 10
+	n := start(t, bare(), lenient(server.Config{}))
+	var streams sync.WaitGroup
+	for i := range 30 {
+		w := n.narrow("/rooms/lobby", []string{asRaw, asJSON, asEvents}[i%3])
+		streams.Go(func() { _, _ = io.Copy(io.Discard, w.br) }) // to its end
+	}
+	n.joined("lobby", 30)
+	for i := range messages {
+		n.publishes("lobby", sequel(i, 100))
+	}
+	n.gauge(30*messages, "hubd_frames_sent_total")
+	for encoding, want := range map[string]float64{"raw": messages, "json": messages, "sse": messages, "raw_deflate": 0, "json_deflate": 0} {
+		n.wants(want, "hubd_frames_encoded_total", "encoding", encoding)
+	}
+	if err := n.srv.Close(); err != nil {
+		t.Error(err)
+	}
+	streams.Wait()
 }
