@@ -81,9 +81,9 @@ type node struct {
 	url string // http://127.0.0.1:port/
 }
 
-func startNode(t *testing.T, cfg server.Config) *node {
+func startNode(t *testing.T, cfg server.Config, feeds ...hub.Feed) *node {
 	t.Helper()
-	var hc hub.Config
+	hc := hub.Config{Feeds: feeds}
 	registry := prometheus.NewRegistry()
 	hc.Metrics = metrics.New(registry, metrics.Sets{
 		Feeds: hc.FeedNames(), Policies: queue.PolicyNames(), DropReasons: queue.ReasonNames(), OverflowReasons: queue.LimitNames(),
