@@ -67,7 +67,7 @@ func TestConfigProblems(t *testing.T) {
 		{name: "loopback v6", args: []string{"--addr", "[::1]:0"}},
 		{name: "loopback name", args: []string{"--addr", "LocalHost:0"}},
 		{name: "loopback mapped", args: []string{"--addr", "[::ffff:127.0.0.1]:0"}},
-		{name: "all of them", args: []string{"--addr", ":8080"}, want: "--addr: :8080 can be reached from other machines, and without authentication whoever reaches it may read, publish and end connections; listen on 127.0.0.1, or accept that with --insecure"},
+		{name: "all of them", args: []string{"--addr", ":8080"}, want: "--addr: :8080 can be reached from other machines, and without authentication whoever reaches it may read, publish and end connections; ask for tokens (--auth-hmac-secret, --auth-public-key, --auth-jwks-url), listen on 127.0.0.1, or accept that with --insecure"},
 		{name: "accepted", args: []string{"--addr", ":8080", "--insecure"}},
 		{name: "accepted by variable", env: []string{"HUBD_ADDR=:8080", "HUBD_INSECURE=true"}},
 		{name: "refused by flag over variable", args: []string{"--insecure=false"}, env: []string{"HUBD_ADDR=:8080", "HUBD_INSECURE=true"}, want: "HUBD_ADDR: :8080 can be reached"},

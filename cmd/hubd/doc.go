@@ -31,6 +31,7 @@
 //   - settings.go: the server's flags and what they come to
 //   - feeds.go: the configuration file
 //   - descriptors_*.go, memory.go: the limits on open files and on memory
+//   - tokens.go: the flags of authentication, and the command token
 //   - serve.go, config.go, publish.go, tail.go, simulate.go, plan.go,
 //     health.go, version.go: a command each
 //   - client.go: finding a server, and its refusals

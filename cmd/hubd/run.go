@@ -29,6 +29,7 @@ type commands struct {
 	Tail     tailCommand     `cmd:"" help:"Follow rooms: print their messages, and every loss, as they come."`
 	Simulate simulateCommand `cmd:"" help:"Show what a policy costs: run the server's queues on numbers of your choosing."`
 	Plan     planCommand     `cmd:"" help:"Work out what limits queues should have, and what comes of it: loss, age, memory."`
+	Token    tokenCommand    `cmd:"" help:"Make a token for testing, for a server that asks for tokens."`
 	Config   configCommand   `cmd:"" help:"Check a configuration of the server and print the effective one."`
 	Health   healthCommand   `cmd:"" help:"Ask a running server whether it is alive; for container health checks."`
 	Version  versionCommand  `cmd:"" help:"Print the version."`

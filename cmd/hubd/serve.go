@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"hubd/internal/auth"
 	"hubd/internal/frame"
 	"hubd/internal/hub"
 	"hubd/internal/metrics"
@@ -35,7 +36,14 @@ func (c *serveCommand) run(ctx context.Context, p *program) error {
 	if err := collectWithin(log); err != nil {
 		log.Warn("no memory limit", "error", err)
 	}
-	h, srv, err := c.build(log)
+	verifier, err := c.verifier(log)
+	if err != nil {
+		return err
+	}
+	if verifier != nil {
+		defer verifier.Close()
+	}
+	h, srv, err := c.build(log, verifier)
 	if err != nil {
 		return err
 	}
@@ -48,8 +56,22 @@ func (c *serveCommand) run(ctx context.Context, p *program) error {
 	return s.serve(ctx)
 }
 
+// verifier returns what checks tokens, nil in open mode.
+func (c *serveCommand) verifier(log *slog.Logger) (*auth.Verifier, error) {
+	if c.effective.auth == nil {
+		return nil, nil //nolint:nilnil // none is what open mode has
+	}
+	cfg := *c.effective.auth
+	cfg.Logger = log
+	v, err := auth.New(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("make the verifier of tokens: %w", err)
+	}
+	return v, nil
+}
+
 // build wires the parts that need no socket.
-func (c *serveCommand) build(log *slog.Logger) (*hub.Hub, *server.Server, error) {
+func (c *serveCommand) build(log *slog.Logger, verifier *auth.Verifier) (*hub.Hub, *server.Server, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
@@ -77,6 +99,7 @@ func (c *serveCommand) build(log *slog.Logger) (*hub.Hub, *server.Server, error)
 	}
 	serverConfig.Version = version
 	serverConfig.Hub = h
+	serverConfig.Auth = verifier
 	serverConfig.Metrics = hubConfig.Metrics
 	serverConfig.Gatherer = registry
 	serverConfig.Logger = log
@@ -107,9 +130,12 @@ func (c *serveCommand) announce(s *service) {
 	worst := e.worstCase()
 	s.log.Info("memory at worst: every queue full, no two of the same messages", "queues", worst.queues(), "bytes", worst.bytes, "memory_budget", worst.budget)
 	addr := s.public.Addr().String()
-	if e.open && e.server.Open {
+	switch {
+	case e.auth != nil:
+		announceAuth(s.log, e.auth)
+	case e.server.Open:
 		s.log.Info("open mode: no authentication; every program on this machine may read, publish and administer", "addr", addr)
-	} else if e.open {
+	default:
 		s.log.Warn("open mode: no authentication; whoever reaches this address may read, publish and administer", "addr", addr)
 	}
 	if s.admin != nil {
@@ -141,13 +167,13 @@ type service struct {
 
 // listen opens the listeners, or none.
 func (s *service) listen(ctx context.Context, c *settings) (err error) {
-	if s.public, err = listen(ctx, c.Addr, bool(c.Insecure)); err != nil {
+	if s.public, err = listen(ctx, c.Addr, c.anywhere()); err != nil {
 		return fmt.Errorf("listen on --addr: %w", err)
 	}
 	if c.AdminAddr == "" {
 		return nil
 	}
-	if s.admin, err = listen(ctx, c.AdminAddr, bool(c.Insecure)); err != nil {
+	if s.admin, err = listen(ctx, c.AdminAddr, c.anywhere()); err != nil {
 		return errors.Join(fmt.Errorf("listen on --admin-addr: %w", err), s.public.Close())
 	}
 	return nil
@@ -155,15 +181,15 @@ func (s *service) listen(ctx context.Context, c *settings) (err error) {
 
 // listen listens on addr. A name such as localhost is checked by what it
 // turned out to be.
-func listen(ctx context.Context, addr string, insecure bool) (net.Listener, error) {
+func listen(ctx context.Context, addr string, anywhere bool) (net.Listener, error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
-	if !insecure && !loopback(listener.Addr().String()) {
+	if !anywhere && !loopback(listener.Addr().String()) {
 		return nil, errors.Join(
-			fmt.Errorf("%s is %s, which other machines can reach: name a loopback address, or accept it with --insecure", addr, listener.Addr()),
+			fmt.Errorf("%s is %s, which other machines can reach: name a loopback address, ask for tokens, or accept it with --insecure", addr, listener.Addr()),
 			listener.Close())
 	}
 	return listener, nil

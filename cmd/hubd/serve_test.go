@@ -57,17 +57,25 @@ type served struct {
 	url    string
 	cancel context.CancelFunc
 	status chan int
+	logged chan struct{} // closed when the log has been read to its end
 }
 
 // serve starts the server at a free port. The test stops it.
 func serve(t *testing.T, args ...string) *served {
 	t.Helper()
+	return serveInto(t, io.Discard, args...)
+}
+
+// serveInto does the same, with a copy of the log, complete once it is stopped.
+func serveInto(t *testing.T, copied io.Writer, args ...string) *served {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	reader, writer := io.Pipe()
 	s := &served{
-		log:    logReader{t, bufio.NewScanner(reader)},
+		log:    logReader{t, bufio.NewScanner(io.TeeReader(reader, copied))},
 		cancel: cancel,
 		status: make(chan int, 1),
+		logged: make(chan struct{}),
 	}
 	args = append([]string{"--addr", "127.0.0.1:0", "--log-format", "json"}, args...)
 	go func() {
@@ -76,7 +84,10 @@ func serve(t *testing.T, args ...string) *served {
 	}()
 	t.Cleanup(func() { s.stop(t) })
 	s.url = strings.TrimSuffix(s.log.until("listening")["url"].(string), "/")
-	go s.log.rest() // ends with the server
+	go func() { // ends with the server
+		defer close(s.logged)
+		s.log.rest()
+	}()
 	return s
 }
 
@@ -85,6 +96,7 @@ func (s *served) stop(t *testing.T) {
 	t.Helper()
 	s.cancel()
 	status := <-s.status
+	<-s.logged
 	s.status <- status // it may be asked again
 	if status != 0 {
 		t.Errorf("the server ended with status %d", status)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"hubd/internal/auth"
 	"hubd/internal/hub"
 	"hubd/internal/server"
 )
@@ -21,11 +22,12 @@ import (
 // settings are the flags of the server, shared by the commands that need its
 // configuration.
 type settings struct {
-	Addr       string   `group:"listen" default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Where to listen; port 0 takes a free one. Default: 127.0.0.1:8080."`
-	AdminAddr  string   `group:"listen" placeholder:"HOST:PORT" help:"Serve /metrics, /admin and /debug here, and no longer on --addr."`
-	Config     string   `group:"listen" placeholder:"FILE" help:"YAML file with the feeds. Default: one feed for every room."`
-	Insecure   toggle   `group:"access" help:"Allow open mode (no authentication) on addresses other than loopback: whoever reaches them may read, publish and administer."`
-	PublicURL  string   `group:"access" name:"public-url" placeholder:"URL" help:"Where browsers find this server when a proxy stands before it, like https://hub.example.com."`
+	Addr      string `group:"listen" default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Where to listen; port 0 takes a free one. Default: 127.0.0.1:8080."`
+	AdminAddr string `group:"listen" placeholder:"HOST:PORT" help:"Serve /metrics, /admin and /debug here, and no longer on --addr."`
+	Config    string `group:"listen" placeholder:"FILE" help:"YAML file with the feeds. Default: one feed for every room."`
+	Insecure  toggle `group:"access" help:"Allow open mode (no authentication) on addresses other than loopback: whoever reaches them may read, publish and administer."`
+	PublicURL string `group:"access" name:"public-url" placeholder:"URL" help:"Where browsers find this server when a proxy stands before it, like https://hub.example.com."`
+	authFlags
 	Origins    []string `group:"access" name:"allowed-origins" placeholder:"ORIGIN" help:"Origins of other sites whose pages may connect and publish, like https://app.example.com."`
 	MaxConns   count    `group:"limits" name:"max-connections" placeholder:"N" help:"Subscriber connections at a time; more are refused with 503. Default: what the limit on open files allows, less a reserve."`
 	MaxMessage size     `group:"limits" name:"max-message-bytes" default:"64KiB" placeholder:"SIZE" help:"Largest payload of one message. Default: 64KiB."`
@@ -63,14 +65,14 @@ type effective struct {
 	hub         hub.Config    // without what serve makes: metrics
 	server      server.Config // likewise: hub, metrics, gatherer, logger
 	feeds       []hub.Feed    // as configured, and the built-in default
+	auth        *auth.Config  // nil: open mode
 	descriptors int           // open files that the process may have, 0 if unknown
-	open        bool          // no authentication
 }
 
 // configure computes what is effective and adds to p all that is wrong.
 func (s *settings) configure(p *program) {
 	e := &s.effective
-	e.open = true
+	e.auth = s.authFlags.auth(p)
 	public := p.publicURL(s.PublicURL)
 	entries := p.feeds(s.Config)
 	e.hub = hub.Config{MaxMessageBytes: int(s.MaxMessage), MemoryBudget: p.memoryBudget(s.MemBudget)}
@@ -80,7 +82,7 @@ func (s *settings) configure(p *program) {
 	e.feeds = e.hub.WithDefaults().Feeds
 	e.descriptors = descriptorLimit()
 	e.server = server.Config{
-		Open:                  e.open && loopback(s.Addr),
+		Open:                  e.auth == nil && loopback(s.Addr),
 		SplitAdmin:            s.AdminAddr != "",
 		PublicURL:             public,
 		AllowedOrigins:        p.origins(s.Origins),
@@ -101,9 +103,9 @@ func (s *settings) configure(p *program) {
 	if s.DrainWindow == 0 {
 		e.server.DrainWindow = time.Nanosecond
 	}
-	p.listenAddr("addr", s.Addr, bool(s.Insecure))
+	p.listenAddr("addr", s.Addr, s.anywhere())
 	if s.AdminAddr != "" {
-		p.listenAddr("admin-addr", s.AdminAddr, bool(s.Insecure))
+		p.listenAddr("admin-addr", s.AdminAddr, s.anywhere())
 		if s.AdminAddr == s.Addr && !strings.HasSuffix(s.Addr, ":0") {
 			p.wrong("admin-addr", "it is the same as --addr; choose another port, or leave it out to serve all on one")
 		}
@@ -120,6 +122,9 @@ func (s *settings) configure(p *program) {
 		p.hubProblems(flatten(err), entries)
 	}
 }
+
+// anywhere reports whether the server may listen where others reach it.
+func (s *settings) anywhere() bool { return bool(s.Insecure) || s.effective.auth != nil }
 
 // wrong notes a problem with a flag, under the name that the user gave it.
 func (p *program) wrong(flag, format string, args ...any) {
@@ -147,7 +152,7 @@ func (p *program) rejected(flag string) bool {
 }
 
 // listenAddr checks an address to listen on.
-func (p *program) listenAddr(flag, addr string, insecure bool) {
+func (p *program) listenAddr(flag, addr string, anywhere bool) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		p.wrong(flag, "%q is not HOST:PORT; write 127.0.0.1:8080, or [::1]:8080 for IPv6", addr)
@@ -156,9 +161,9 @@ func (p *program) listenAddr(flag, addr string, insecure bool) {
 	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
 		p.wrong(flag, "port %q is not a number from 0 to 65535", port)
 	}
-	if !loopbackHost(host) && !insecure {
+	if !loopbackHost(host) && !anywhere {
 		p.wrong(flag, "%s can be reached from other machines, and without authentication whoever reaches it may read, publish and end connections; "+
-			"listen on 127.0.0.1, or accept that with --insecure (HUBD_INSECURE=true)", addr)
+			"ask for tokens (--auth-hmac-secret, --auth-public-key, --auth-jwks-url), listen on 127.0.0.1, or accept that with --insecure (HUBD_INSECURE=true)", addr)
 	}
 }
 
