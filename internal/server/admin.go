@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -72,8 +73,8 @@ func subscriberJSON(st hub.SubscriptionStats) adminSubscriber {
 }
 
 // limitOf reads ?limit=.
-func limitOf(r *http.Request, fallback int) (int, error) {
-	text := r.URL.Query().Get("limit")
+func limitOf(query url.Values, fallback int) (int, error) {
+	text := query.Get("limit")
 	if text == "" {
 		return fallback, nil
 	}
@@ -88,7 +89,7 @@ const defaultLimit = 100
 
 // handleRooms is GET /admin/rooms: the largest backlog first.
 func (s *Server) handleRooms(w http.ResponseWriter, r *http.Request) {
-	limit, err := limitOf(r, defaultLimit)
+	limit, err := limitOf(r.URL.Query(), defaultLimit)
 	if err != nil {
 		s.fail(w, r, err)
 		return
@@ -136,7 +137,7 @@ var subscriberOrders = map[string]func(a, b hub.SubscriptionStats) int{
 
 // handleSubscribers is GET /admin/subscribers.
 func (s *Server) handleSubscribers(w http.ResponseWriter, r *http.Request) {
-	limit, err := limitOf(r, defaultLimit)
+	limit, err := limitOf(r.URL.Query(), defaultLimit)
 	order, ok := subscriberOrders[cmp.Or(r.URL.Query().Get("sort"), "queued")]
 	if !ok {
 		err = &hub.Error{Code: hub.InvalidOption, Detail: "sort is one of queued, oldest, dropped"}

@@ -57,8 +57,9 @@ func parseCommand(data []byte) (command, *hub.Error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	err := dec.Decode(&cmd)
-	if err == nil && dec.More() {
-		return cmd, &hub.Error{Code: hub.InvalidMessage, Detail: "one command a message"}
+	// Not dec.More: it takes a closing bracket for the end.
+	if err == nil && len(bytes.Trim(data[dec.InputOffset():], " \t\r\n")) > 0 {
+		return command{}, &hub.Error{Code: hub.InvalidMessage, Detail: "one command a message"}
 	}
 	if err == nil {
 		return cmd, nil

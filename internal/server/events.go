@@ -19,7 +19,11 @@ var keepAliveComment = []byte(":\n\n")
 // section 9.2). The connection is taken over like a WebSocket's and has the
 // same writer: the stream ends with the connection, so it needs no chunks.
 func (s *Server) streamRoom(w http.ResponseWriter, r *http.Request, p permit, room frame.Room) {
-	join, err := joinOf(r.URL.Query(), room)
+	var join joinCommand
+	query, err := queryOf(r)
+	if err == nil {
+		join, err = joinOf(query, room)
+	}
 	if id := r.Header.Get("Last-Event-ID"); err == nil && id != "" {
 		err = join.setAfter(id) // a browser that comes back; ?after= is where it began
 	}

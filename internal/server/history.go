@@ -41,14 +41,18 @@ func entryJSON(e hub.Entry) entry {
 
 // handleHistory is GET /rooms/{room}/history.
 func (s *Server) handleHistory(w http.ResponseWriter, r *http.Request, room frame.Room) {
-	limit, err := limitOf(r, defaultHistory)
+	query, err := queryOf(r)
+	var limit int
+	if err == nil {
+		limit, err = limitOf(query, defaultHistory)
+	}
 	if err != nil {
 		s.fail(w, r, err)
 		return
 	}
 	var after *frame.Position
-	if r.URL.Query().Has("after") {
-		pos, err := frame.ParsePosition(r.URL.Query().Get("after"))
+	if query.Has("after") {
+		pos, err := frame.ParsePosition(query.Get("after"))
 		if err != nil {
 			s.fail(w, r, &hub.Error{Code: hub.InvalidPosition, Detail: err.Error()})
 			return
