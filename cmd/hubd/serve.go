@@ -35,12 +35,12 @@ func (c *serveCommand) run(ctx context.Context, p *program) error {
 	if err := collectWithin(log); err != nil {
 		log.Warn("no memory limit", "error", err)
 	}
-	h, srv, err := c.build(log)
+	parts, err := c.effective.build(log)
 	if err != nil {
 		return err
 	}
-	defer h.Close() // after the server
-	s := &service{log: log, server: srv, patience: c.effective.server.DrainWindow + 2*c.effective.server.CloseTimeout}
+	defer parts.hub.Close() // after the server
+	s := &service{log: log, server: parts.server, patience: c.effective.server.DrainWindow + 2*c.effective.server.CloseTimeout}
 	if err := s.listen(ctx, &c.settings); err != nil {
 		return err
 	}
@@ -48,15 +48,22 @@ func (c *serveCommand) run(ctx context.Context, p *program) error {
 	return s.serve(ctx)
 }
 
-// build wires the parts that need no socket.
-func (c *serveCommand) build(log *slog.Logger) (*hub.Hub, *server.Server, error) {
+// parts are what a server consists of but for its sockets.
+type parts struct {
+	hub     *hub.Hub
+	server  *server.Server
+	metrics *metrics.Metrics
+}
+
+// build wires the parts.
+func (e *effective) build(log *slog.Logger) (parts, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	version, revision := build()
-	hubConfig, serverConfig := c.effective.hub, c.effective.server
+	hubConfig, serverConfig := e.hub, e.server
 	hubConfig.Metrics = metrics.New(registry, metrics.Sets{
 		Feeds:            hubConfig.FeedNames(),
 		Policies:         queue.PolicyNames(),
@@ -73,7 +80,7 @@ func (c *serveCommand) build(log *slog.Logger) (*hub.Hub, *server.Server, error)
 	})
 	h, err := hub.New(hubConfig)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make the hub: %w", err)
+		return parts{}, fmt.Errorf("make the hub: %w", err)
 	}
 	serverConfig.Version = version
 	serverConfig.Hub = h
@@ -82,9 +89,9 @@ func (c *serveCommand) build(log *slog.Logger) (*hub.Hub, *server.Server, error)
 	serverConfig.Logger = log
 	srv, err := server.New(serverConfig)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make the server: %w", err)
+		return parts{}, fmt.Errorf("make the server: %w", err)
 	}
-	return h, srv, nil
+	return parts{h, srv, hubConfig.Metrics}, nil
 }
 
 // announce says once what runs, where, and within which limits.
