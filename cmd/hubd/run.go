@@ -25,6 +25,7 @@ type commands struct {
 	Help helpFlag `short:"h" help:"Show this help, or that of a command."`
 
 	Serve    serveCommand    `cmd:"" default:"withargs" help:"Run the server. This is what hubd does when no command is given."`
+	Demo     demoCommand     `cmd:"" help:"See in twenty seconds who pays for a slow subscriber under each policy."`
 	Publish  publishCommand  `cmd:"" help:"Publish a message to a room: the argument, or each line of standard input."`
 	Tail     tailCommand     `cmd:"" help:"Follow rooms: print their messages, and every loss, as they come."`
 	Simulate simulateCommand `cmd:"" help:"Show what a policy costs: run the server's queues on numbers of your choosing."`
@@ -46,6 +47,7 @@ type program struct {
 	stdin  io.Reader
 	stdout io.Writer
 	stderr io.Writer
+	dumb   bool // a terminal, if there is one, can only append
 
 	// problems collects what is wrong with flags and variables while they are
 	// parsed, so that all is reported at once.
@@ -63,6 +65,7 @@ func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 		stdin:   stdin,
 		stdout:  stdout,
 		stderr:  stderr,
+		dumb:    slices.Contains(env, "TERM=dumb"),
 		sources: make(map[string]source),
 	}
 	err := p.execute(ctx, args)

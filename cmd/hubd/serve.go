@@ -43,12 +43,12 @@ func (c *serveCommand) run(ctx context.Context, p *program) error {
 	if verifier != nil {
 		defer verifier.Close()
 	}
-	h, srv, err := c.build(log, verifier)
+	parts, err := c.effective.build(log, verifier)
 	if err != nil {
 		return err
 	}
-	defer h.Close() // after the server
-	s := &service{log: log, server: srv, patience: c.effective.server.DrainWindow + 2*c.effective.server.CloseTimeout}
+	defer parts.hub.Close() // after the server
+	s := &service{log: log, server: parts.server, patience: c.effective.server.DrainWindow + 2*c.effective.server.CloseTimeout}
 	if err := s.listen(ctx, &c.settings); err != nil {
 		return err
 	}
@@ -70,15 +70,22 @@ func (c *serveCommand) verifier(log *slog.Logger) (*auth.Verifier, error) {
 	return v, nil
 }
 
-// build wires the parts that need no socket.
-func (c *serveCommand) build(log *slog.Logger, verifier *auth.Verifier) (*hub.Hub, *server.Server, error) {
+// parts are what a server consists of but for its sockets.
+type parts struct {
+	hub     *hub.Hub
+	server  *server.Server
+	metrics *metrics.Metrics
+}
+
+// build wires the parts.
+func (e *effective) build(log *slog.Logger, verifier *auth.Verifier) (parts, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	version, revision := build()
-	hubConfig, serverConfig := c.effective.hub, c.effective.server
+	hubConfig, serverConfig := e.hub, e.server
 	hubConfig.Metrics = metrics.New(registry, metrics.Sets{
 		Feeds:            hubConfig.FeedNames(),
 		Policies:         queue.PolicyNames(),
@@ -95,7 +102,7 @@ func (c *serveCommand) build(log *slog.Logger, verifier *auth.Verifier) (*hub.Hu
 	})
 	h, err := hub.New(hubConfig)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make the hub: %w", err)
+		return parts{}, fmt.Errorf("make the hub: %w", err)
 	}
 	serverConfig.Version = version
 	serverConfig.Hub = h
@@ -105,9 +112,9 @@ func (c *serveCommand) build(log *slog.Logger, verifier *auth.Verifier) (*hub.Hu
 	serverConfig.Logger = log
 	srv, err := server.New(serverConfig)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make the server: %w", err)
+		return parts{}, fmt.Errorf("make the server: %w", err)
 	}
-	return h, srv, nil
+	return parts{h, srv, hubConfig.Metrics}, nil
 }
 
 // announce says once what runs, where, and within which limits.

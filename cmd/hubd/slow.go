@@ -27,10 +27,13 @@ func parseSpeed(text string) (speed, error) {
 // the kernel would read on its own for megabytes, and nothing would be slow.
 func (s speed) receiveBuffer() int { return min(max(int(s)/4, 4<<10), 16<<10) }
 
+// dialFunc makes a connection.
+type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
+
 // dialer returns a dial function whose connections have a receive buffer that
 // suits the speed. It must be set before connecting: the window that TCP
 // announces follows from it.
-func dialer(s speed) func(ctx context.Context, network, addr string) (net.Conn, error) {
+func dialer(s speed) dialFunc {
 	var d net.Dialer
 	if s > 0 {
 		d.Control = func(_, _ string, raw syscall.RawConn) error {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,10 +97,15 @@ func TestPacedReadingEnds(t *testing.T) {
 	})
 }
 
-// pipeListener hands out the far ends of pipes.
+// pipeListener is a network in memory, of pipes. Each client has an address.
 type pipeListener struct {
-	conns  chan net.Conn
-	closed chan struct{}
+	conns   chan net.Conn
+	closed  chan struct{}
+	clients atomic.Int32
+}
+
+func newPipeListener() *pipeListener {
+	return &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
 }
 
 func (l *pipeListener) Accept() (net.Conn, error) {
@@ -111,14 +117,30 @@ func (l *pipeListener) Accept() (net.Conn, error) {
 	}
 }
 
-func (l *pipeListener) Close() error   { close(l.closed); return nil }
-func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
+func (l *pipeListener) Close() error { close(l.closed); return nil }
 
-func (l *pipeListener) dial(context.Context, string, string) (net.Conn, error) {
+func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
+
+func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	client := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1000 + int(l.clients.Add(1))}
 	near, far := net.Pipe()
-	l.conns <- far
-	return near, nil
+	select {
+	case l.conns <- &pipeConn{far, l.Addr(), client}:
+		return &pipeConn{near, client, l.Addr()}, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
+
+type pipeConn struct {
+	net.Conn
+	local, remote net.Addr
+}
+
+func (c *pipeConn) LocalAddr() net.Addr  { return c.local }
+func (c *pipeConn) RemoteAddr() net.Addr { return c.remote }
 
 // TestVanishedServer: a connection that brings nothing, and no answer to a
 // ping, is given up; one that answers is kept for as long as it likes.
@@ -138,7 +160,7 @@ func TestVanishedServer(t *testing.T) {
 }
 
 func vanish(t *testing.T, answers bool, want time.Duration) {
-	listener := &pipeListener{make(chan net.Conn, 1), make(chan struct{})}
+	listener := newPipeListener()
 	hour, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

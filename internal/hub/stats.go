@@ -49,6 +49,10 @@ func (s SubscriptionStats) Lost() (n uint64) {
 	return n
 }
 
+// Stats returns the books of the subscription's queue. They stay what they were
+// at its end.
+func (s *Subscription) Stats() queue.Stats { return s.queue.Stats(s.room.hub.now()) }
+
 // RoomStats is one room, for operators.
 type RoomStats struct {
 	RoomInfo
