@@ -177,7 +177,7 @@ func TestNoCommand(t *testing.T) {
 
 // The answers, to the letter, to what is right.
 func TestCommandAnswers(t *testing.T) {
-	n := start(t, hub.Config{MaxMessageBytes: 1000, Feeds: []hub.Feed{
+	n := start(t, hub.Config{MaxMessageBytes: 3000, Feeds: []hub.Feed{
 		{Name: "small", Match: []string{"small.*"}, Policy: queue.Disconnect, Queue: queue.Limits{Messages: 10, Bytes: 5000}},
 	}}, server.Config{})
 	w := n.wireJSON("/ws")
@@ -234,8 +234,8 @@ func TestCommandAnswers(t *testing.T) {
 		{`"base64":""`, `"base64":""`},
 		{`"text":"keyed","key":"k"`, `"text":"keyed"`},
 		{`"text":"keyed","key":""`, `"text":"keyed"`},
-		{`"text":"` + strings.Repeat("x", 1000) + `"`, `"text":"` + strings.Repeat("x", 1000) + `"`},
-		{`"text":"` + strings.Repeat(`\u0001`, 1000) + `"`, `"text":"` + strings.Repeat(`\u0001`, 1000) + `"`},
+		{`"text":"` + strings.Repeat("x", 3000) + `"`, `"text":"` + strings.Repeat("x", 3000) + `"`},
+		{`"text":"` + strings.Repeat(`\u0001`, 3000) + `"`, `"text":"` + strings.Repeat(`\u0001`, 3000) + `"`},
 	} {
 		w.say(fmt.Sprintf(`{"type":"publish","id":%d,"room":"a",%s}`, 100+i, publish.field))
 		message := fmt.Sprintf(`{"type":"message","room":"a","seq":%d,%s}`, i+1, publish.delivered)

@@ -261,7 +261,10 @@ func (w *wire) judge(f received) {
 // next is the next frame that is not a ping, which it answers.
 func (w *wire) next() (received, error) {
 	w.t.Helper()
-	for {
+	for pings := 0; ; pings++ {
+		if pings > 20 {
+			return received{}, errors.New("nothing but pings comes")
+		}
 		f, err := w.frame()
 		if err != nil || f.op != opPing {
 			return f, err
