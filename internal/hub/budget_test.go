@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"hubd/internal/frame"
 	"hubd/internal/hub"
 	"hubd/internal/queue"
 )
@@ -133,5 +134,41 @@ func TestBudgetAdmits(t *testing.T) {
 	}
 	if err := h.Reserve(hub.MinMemoryBudget / 4 * 3); err != nil {
 		t.Errorf("not all was given back: %v", err)
+	}
+}
+
+// TestBudgetAndHistory: what histories retain is given up before it costs
+// somebody who keeps up a message.
+func TestBudgetAndHistory(t *testing.T) {
+	const budget = hub.MinMemoryBudget
+	h, err := hub.New(hub.Config{MemoryBudget: budget, Feeds: []hub.Feed{{
+		Name: "all", Match: []string{"*"}, History: &hub.HistoryLimits{Messages: 1000, Bytes: budget, Age: time.Hour},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	w := world{t, h}
+	healthy := w.join("r", nil)
+	defer healthy.Leave()
+	payload := strings.Repeat(`"`, 60<<10) // twice as long in JSON
+	for i := range 300 {
+		w.publish("r", "", payload)
+		if n := h.State().RetainedBytes; n > budget {
+			t.Fatalf("%d bytes are retained", n)
+		}
+		batch := healthy.Take(nil, all)
+		for _, it := range batch.Items { // as with subscribers in all dialects
+			it.Value.Bytes(frame.EncodingRaw)
+			it.Value.Bytes(frame.EncodingJSON)
+			it.Value.Bytes(frame.EncodingSSE)
+		}
+		healthy.Sent(batch.Items, len(batch.Items), nil)
+		if len(batch.Items) != 1 || batch.Items[0].Gap.Lost+batch.Tail.Lost > 0 {
+			t.Fatalf("message %d: %d frames came, and a gap of %+v", i+1, len(batch.Items), batch.Tail)
+		}
+	}
+	if n := len(h.History(roomNamed(t, "r"), nil, 1000).Messages); n < 10 {
+		t.Errorf("of the history only %d messages are left", n)
 	}
 }
