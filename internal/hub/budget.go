@@ -81,17 +81,29 @@ func (h *Hub) laggards() (all []laggard, oldest time.Duration) {
 	return all, all[0].age
 }
 
-// shed gives up what was offered before a moment, and counts it.
+// shed gives up what was offered before a moment, and counts it. A queue that
+// closes itself is out of the room in the same step: a frame offered in
+// between would be counted as offered and never be resolved.
 func (s *Subscription) shed(before, now time.Duration) {
+	r := s.room
+	r.mu.Lock()
 	v := s.queue.Shed(before, now)
+	if v.Disconnect {
+		r.removeLocked(s)
+		r.retireLocked()
+	}
+	r.mu.Unlock()
 	if v.Overflow == queue.LimitNone {
 		return
 	}
 	s.series.Overflow(int(queue.LimitBudget)-1, 1)
 	s.series.Dropped(int(queue.Budget), v.Dropped)
-	if v.Disconnect {
-		s.series.Dropped(int(queue.Closed), v.Discarded)
-		s.room.leave(s)
+	s.series.Dropped(int(queue.Closed), v.Discarded)
+	switch {
+	case v.Disconnect:
+		r.forgetDead()
 		s.owner.Evicted(Eviction{Subscription: s, Depth: v.Depth, Oldest: v.Oldest})
+	case s.policy == queue.RejectPublish:
+		r.signalSpace()
 	}
 }

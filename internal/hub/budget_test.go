@@ -3,6 +3,7 @@ package hub_test
 import (
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -170,5 +171,59 @@ func TestBudgetAndHistory(t *testing.T) {
 	}
 	if n := len(h.History(roomNamed(t, "r"), nil, 1000).Messages); n < 10 {
 		t.Errorf("of the history only %d messages are left", n)
+	}
+}
+
+// A queue that lost frames to the budget has room, which a publisher may be
+// waiting for.
+func TestBudgetMakesRoomForPublishers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, err := hub.New(hub.Config{MemoryBudget: hub.MinMemoryBudget, MaxMessageBytes: 8 << 20, Feeds: []hub.Feed{{
+			Name: "all", Match: []string{"*"}, Policy: queue.RejectPublish, Queue: queue.Limits{Messages: 2, Bytes: 64 << 20}, History: &hub.HistoryLimits{},
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Close()
+		w := world{t, h}
+		stuck, other := w.join("stuck", nil), w.join("other", nil)
+		big := strings.Repeat("x", 8<<20-1)
+		w.publish("stuck", "", "1")
+		w.publish("stuck", "", "2")
+		time.AfterFunc(time.Second, func() {
+			w.publish("other", "", big)
+			w.publish("other", "", big)
+		})
+		start := time.Now()
+		_, err = h.Publish(t.Context(), hub.PublishRequest{Wait: hub.MaxWait, Message: frame.Message{Room: roomNamed(t, "stuck"), Kind: frame.Text, Data: []byte("3")}})
+		expect(t, "error and time", []any{err, time.Since(start)}, []any{nil, time.Second})
+		stuck.Leave()
+		other.Leave()
+	})
+}
+
+// Whoever is cut off for want of memory is offered nothing more, whatever is
+// published meanwhile.
+func TestBudgetConserves(t *testing.T) {
+	n := newHubWith(t, hub.Config{MemoryBudget: hub.MinMemoryBudget, Feeds: []hub.Feed{{
+		Name: "all", Match: []string{"*"}, Queue: queue.Limits{Messages: 1000, Bytes: 1 << 30}, History: &hub.HistoryLimits{},
+	}}})
+	var publishers sync.WaitGroup
+	payload := strings.Repeat("x", 60<<10)
+	for range 2 {
+		publishers.Go(func() {
+			for range 1500 {
+				n.publish("r", payload)
+			}
+		})
+	}
+	var subs []member
+	for range 400 {
+		subs = append(subs, n.join("r", with(queue.Disconnect)))
+		time.Sleep(100 * time.Microsecond)
+	}
+	publishers.Wait()
+	for _, s := range subs {
+		s.Leave()
 	}
 }
