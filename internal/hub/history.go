@@ -139,7 +139,7 @@ func (r *room) beginLocked(s *Subscription, after *frame.Position) {
 	case s.resumed:
 		s.replay.cursor, s.replay.told = after.Seq, after.Seq
 		s.replayed = len(h.from(after.Seq))
-	case snapshot:
+	case snapshot && len(h.frames) > 0:
 		s.replay.told = r.seq
 		s.snapshot = len(h.frames)
 	default:
