@@ -2,6 +2,7 @@ package hub
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"sort"
 	"sync/atomic"
@@ -138,7 +139,7 @@ func (r *room) beginLocked(s *Subscription, after *frame.Position) {
 	case s.resumed:
 		s.replay.cursor, s.replay.told = after.Seq, after.Seq
 		s.replayed = len(h.from(after.Seq))
-	case snapshot:
+	case snapshot && len(h.frames) > 0:
 		s.replay.told = r.seq
 		s.snapshot = len(h.frames)
 	default:
@@ -272,16 +273,33 @@ func (r *room) watchLocked() {
 }
 
 // clear drops the whole history.
-func (r *room) clear() {
+func (r *room) clear() { r.shed(math.MaxInt64, 0) }
+
+// shed drops what was published before a moment.
+func (r *room) shed(before, _ time.Duration) {
 	r.mu.Lock()
-	r.history.drop(len(r.history.frames))
-	if r.timer != nil {
+	n := slices.IndexFunc(r.history.frames, func(f retained) bool { return f.at >= before })
+	if n < 0 {
+		n = len(r.history.frames)
+	}
+	r.history.drop(n)
+	if len(r.history.frames) == 0 && r.timer != nil {
 		r.timer.Stop()
 		r.timer = nil
 	}
 	r.retireLocked()
 	r.mu.Unlock()
 	r.forgetDead()
+}
+
+// historyAge returns the age of the oldest retained frame, if there is any.
+func (r *room) historyAge(now time.Duration) (age time.Duration, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.history.frames) == 0 {
+		return 0, false
+	}
+	return max(0, now-r.history.frames[0].at), true
 }
 
 // boundHistory makes room when all histories together hold too much: the rooms

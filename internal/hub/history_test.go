@@ -285,3 +285,21 @@ func TestSnapshotCompacts(t *testing.T) {
 	}
 	expect(t, "no snapshot under another policy", []any{other.Snapshot(), len(take(other, 10))}, "[0 0]")
 }
+
+// TestSnapshotOfNothing: with no last value to be given, a joiner starts where
+// the room is, as it would under any other policy.
+func TestSnapshotOfNothing(t *testing.T) {
+	w := newWorld(t, hub.Feed{Policy: queue.KeepLatest, History: &hub.HistoryLimits{}}, 0)
+	first := w.join("r", nil) // keeps the room
+	for range 3 {
+		w.publish("r", "", "x")
+	}
+	s := w.join("r", nil)
+	expect(t, "snapshot and start", []any{s.Snapshot(), s.Start()}, "[0 3]")
+	back := w.join("r", at(s.Joined(), s.Start()))
+	_, resumed := back.Resumed()
+	expect(t, "resumed from the start", resumed, true)
+	for _, s := range []*hub.Subscription{first, s, back} {
+		s.Leave()
+	}
+}
