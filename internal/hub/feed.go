@@ -63,9 +63,10 @@ type Config struct {
 	// MemoryBudget bounds the bytes of all distinct frames that are retained,
 	// and of what connections and subscriptions take beside them; 0: no bound.
 	MemoryBudget int64
-	// MaxHistoryBytes bounds the payload of all rooms' histories together; 0:
-	// 256 MiB, and never more than a quarter of MemoryBudget. Beyond it, the
-	// rooms used least recently lose theirs.
+	// MaxHistoryBytes bounds what all rooms' histories take together: payload,
+	// and some hundred bytes a message and a room. 0: 256 MiB, and never more
+	// than a quarter of MemoryBudget. Beyond it, the rooms used least recently
+	// lose theirs.
 	MaxHistoryBytes int
 }
 

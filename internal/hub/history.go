@@ -39,10 +39,11 @@ type retained struct {
 type history struct {
 	limits  HistoryLimits
 	compact bool
-	total   *atomic.Int64 // bytes of all histories of the hub
+	total   *atomic.Int64 // what all histories of the hub take
 
 	frames []retained
-	bytes  int
+	bytes  int   // payload of frames
+	taken  int64 // this history's part of total
 	// floor is the newest seq that a limit took away. Whoever has seen it has
 	// missed nothing that is not here, or was replaced by something newer that
 	// is.
@@ -64,14 +65,30 @@ func (h *history) append(f *frame.Frame, now time.Duration) {
 	f.Retain(1)
 	h.frames = append(h.frames, retained{f, now})
 	h.bytes += f.Size()
-	h.total.Add(int64(f.Size()))
 	h.trim(now)
+	h.account()
 }
 
 func (h *history) forget(r retained) {
 	h.bytes -= r.Size()
-	h.total.Add(-int64(r.Size()))
 	r.Release(1)
+}
+
+// What a retained frame and a room take beside the payload.
+const (
+	retainedBytes = 256
+	roomBytes     = 512
+)
+
+// account brings total up to date. The payload alone would bound nothing: rooms
+// without end can be made of empty messages.
+func (h *history) account() {
+	taken := int64(0)
+	if n := len(h.frames); n > 0 {
+		taken = int64(h.bytes + n*retainedBytes + roomBytes)
+	}
+	h.total.Add(taken - h.taken)
+	h.taken = taken
 }
 
 // trim drops the oldest frames until the limits hold.
@@ -105,6 +122,7 @@ func (h *history) drop(n int) {
 		rest = append([]retained(nil), rest...)
 	}
 	h.frames = rest
+	h.account()
 }
 
 // from returns the retained frames after seq, oldest first. The slice is valid
@@ -317,7 +335,7 @@ func (h *Hub) boundHistory() {
 	var rooms []candidate
 	for _, r := range h.snapshot() {
 		r.mu.Lock()
-		if r.history.bytes > 0 {
+		if len(r.history.frames) > 0 {
 			rooms = append(rooms, candidate{r, r.used})
 		}
 		r.mu.Unlock()

@@ -303,3 +303,17 @@ func TestSnapshotOfNothing(t *testing.T) {
 		s.Leave()
 	}
 }
+
+// TestHistoryOfTinyMessages: what a room and a frame take beside the payload is
+// bounded, too, or rooms without end could be made of empty messages.
+func TestHistoryOfTinyMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, hub.Feed{}, 1<<20)
+		for i := range 5000 {
+			w.publish("r"+strconv.Itoa(i), "", "")
+		}
+		if n := w.State().Rooms; n < 100 || n > 1500 {
+			t.Errorf("%d rooms are retained within 1 MiB", n)
+		}
+	})
+}

@@ -24,7 +24,7 @@ type Hub struct {
 	start      time.Time
 	ledger     frame.Ledger
 
-	historyBytes atomic.Int64 // payload retained by all histories
+	historyBytes atomic.Int64 // what all histories take
 	bounding     atomic.Bool  // one publish is at it
 	fixed        atomic.Int64 // reserved, in bytes
 	relieving    atomic.Bool  // one publish is making room
