@@ -7,17 +7,19 @@
 // or publishes does so before or after it. What is left to do (waking writers,
 // telling connections that they were cut off, counting) is done after the lock
 // is released, on the publisher's goroutine. The hub has no goroutine of its
-// own.
+// own, but a room has a timer while it retains history: what is too old goes
+// although nobody publishes.
 //
 // A subscription owns one queue, filled by publishers and drained by its
 // connection's writer; slowness stays in it. What the queue loses is decided by
 // its policy, counted at once, and told to the subscriber by the writer in the
 // place where it was lost.
 //
-// A room is there while somebody is subscribed. When the last one leaves it is
-// marked dead under its lock, and never used again: who finds it dead asks the
-// registry for its successor, which has another epoch. So no lock is ever held
-// while another room's or the registry's is taken.
+// A room is there while somebody is subscribed or something is retained. When
+// neither is so any more it is marked dead under its lock, and never used again:
+// who finds it dead asks the registry for its successor, which has another
+// epoch. So no lock is ever held while another room's or the registry's is
+// taken.
 //
 // Invariants:
 //   - an offer never waits, whatever any subscriber does;

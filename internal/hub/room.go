@@ -10,7 +10,8 @@ import (
 	"hubd/internal/queue"
 )
 
-// room is a named fan-out set. It is there as long as somebody is subscribed.
+// room is a named fan-out set. It is there as long as somebody is subscribed or
+// something is retained.
 type room struct {
 	// immutable
 	hub   *Hub
