@@ -204,6 +204,7 @@ type answer struct {
 	Queue                                            struct{ Messages, Bytes int }
 	Resumed                                          *bool
 	Replayed                                         *int
+	Expires                                          int64
 }
 
 func (c *client) next() answer {
