@@ -64,6 +64,10 @@ func newPipe(raw net.Conn, leftover []byte, timeout time.Duration, onClose func(
 	return p
 }
 
+// errEnded is the end of what the client sends. It is not io.EOF, which the
+// library takes for the end of a message that it has read a part of.
+var errEnded = errors.New("the client's end is closed")
+
 // Read serves what the client sent right behind its handshake first.
 func (p *pipe) Read(b []byte) (n int, err error) {
 	if len(p.leftover) > 0 {
@@ -72,7 +76,9 @@ func (p *pipe) Read(b []byte) (n int, err error) {
 		if len(p.leftover) == 0 {
 			p.leftover = nil
 		}
-	} else if n, err = p.raw.Read(b); err != nil {
+	} else if n, err = p.raw.Read(b); err == io.EOF {
+		return n, errEnded
+	} else if err != nil {
 		return n, err
 	}
 	return n, p.scan.scan(b[:n])

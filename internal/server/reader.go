@@ -84,7 +84,7 @@ func causeOfReadError(err error) Cause {
 		return causeTooBig
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return causeProtocol
-	case websocket.CloseStatus(err) != -1, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+	case websocket.CloseStatus(err) != -1, errors.Is(err, errEnded), errors.Is(err, io.ErrUnexpectedEOF),
 		errors.Is(err, io.ErrClosedPipe), errors.Is(err, net.ErrClosed), errors.As(err, &network):
 		return causeClient
 	}
