@@ -81,18 +81,6 @@ var closeTable = [numCauses]closing{
 	causeError:        {closedError, websocket.StatusInternalError, "server fault", false},
 }
 
-// causeOfCode is the cause of a close frame that the WebSocket library sends of
-// itself: an answer to a close, or the verdict on a bad frame.
-func causeOfCode(code websocket.StatusCode) Cause {
-	switch code {
-	case websocket.StatusProtocolError:
-		return causeProtocol
-	case websocket.StatusMessageTooBig:
-		return causeTooBig
-	}
-	return causeClient
-}
-
 // closeOutcome is a label of hubd_close_outcome_total.
 type closeOutcome uint8
 

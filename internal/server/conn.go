@@ -79,16 +79,35 @@ type member struct {
 	last uint64
 }
 
-// end decides that the connection ends, and why. The first cause stands. It
-// returns at once and may be called from anywhere.
-func (c *conn) end(cause Cause) {
+// end decides that the connection ends, and why. The first cause stands; it
+// returns that. It returns at once and may be called from anywhere.
+func (c *conn) end(cause Cause) Cause {
 	c.mu.Lock()
 	if c.cause == causeNone {
 		c.cause = cause
 		c.closeDue = time.AfterFunc(c.srv.cfg.CloseTimeout, c.destroy)
 	}
+	cause = c.cause
 	c.mu.Unlock()
 	c.Wake()
+	return cause
+}
+
+// closedByLibrary is told of a close frame that the library is about to write:
+// the answer to the client's, or its verdict on a message that inflates too
+// far. It returns what to write, once all answers to requests are out.
+func (c *conn) closedByLibrary(code websocket.StatusCode, answer bool) (websocket.StatusCode, string) {
+	cause := causeTooBig
+	if answer {
+		cause = causeClient
+	}
+	first := c.end(cause)
+	<-c.answered
+	row := closeTable[first]
+	if first == causeClient && answer {
+		return code, row.text // the client's code comes back to it
+	}
+	return row.code, row.text
 }
 
 // destroy is the close timeout.
@@ -268,7 +287,7 @@ func (c *conn) goodbye(row closing) (clean bool) {
 		<-c.readerDone
 		return errors.Is(c.readErr, io.EOF)
 	}
-	c.pipe.ours.Store(true)
+	c.pipe.verdict.Store(&row)
 	err := c.ws.Close(row.code, row.text)
 	// To the library, a socket that is destroyed in the midst of its handshake
 	// is one that is closed, as wanted.

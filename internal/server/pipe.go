@@ -33,16 +33,21 @@ type pipe struct {
 	tcp     *net.TCPConn // raw, where it is one; otherwise nil
 	timeout time.Duration
 	// onClose is called before a close frame of the library's own making is
-	// written, outside the mutex. It may wait for answers to be written first.
-	onClose func(websocket.StatusCode)
+	// written, outside the mutex, and decides what is written instead. answer:
+	// it answers the client's close frame. It may wait for answers to requests
+	// to be written first.
+	onClose func(code websocket.StatusCode, answer bool) (websocket.StatusCode, string)
 
 	// owned by the reader
 	leftover []byte
 	scan     frameScanner
 
-	// ours is set once the server has decided the close; until then a close
+	// deaf: nothing is read any more. Where frames are not in order, nobody
+	// knows where the next one begins (RFC 6455, section 7.1.7).
+	deaf atomic.Bool
+	// verdict is set once the server has decided the close; until then a close
 	// frame is the library's.
-	ours atomic.Bool
+	verdict atomic.Pointer[closing]
 	// written counts bytes that the kernel took, as a sign of life.
 	written atomic.Int64
 
@@ -58,24 +63,37 @@ type pipe struct {
 	deadline time.Time
 }
 
-func newPipe(raw net.Conn, leftover []byte, timeout time.Duration, onClose func(websocket.StatusCode)) *pipe {
+func newPipe(raw net.Conn, leftover []byte, timeout time.Duration, onClose func(websocket.StatusCode, bool) (websocket.StatusCode, string)) *pipe {
 	p := &pipe{raw: raw, leftover: leftover, timeout: timeout, onClose: onClose}
 	p.tcp, _ = raw.(*net.TCPConn)
 	return p
 }
 
-// Read serves what the client sent right behind its handshake first.
+// errEnded is the end of what the client sends. It is not io.EOF, which the
+// library takes for the end of a message that it has read a part of.
+var errEnded = errors.New("the client's end is closed")
+
+// Read serves what the client sent right behind its handshake first. It ends
+// before a frame that is not as it must be.
 func (p *pipe) Read(b []byte) (n int, err error) {
+	if p.deaf.Load() {
+		return 0, errPipeClosed
+	}
 	if len(p.leftover) > 0 {
 		n = copy(b, p.leftover)
 		p.leftover = p.leftover[n:]
 		if len(p.leftover) == 0 {
 			p.leftover = nil
 		}
-	} else if n, err = p.raw.Read(b); err != nil {
+	} else if n, err = p.raw.Read(b); err == io.EOF {
+		return n, errEnded
+	} else if err != nil {
 		return n, err
 	}
-	return n, p.scan.scan(b[:n])
+	if n, err = p.scan.scan(b[:n]); err != nil {
+		p.deaf.Store(true)
+	}
+	return n, err
 }
 
 // Write takes one control frame from the library. Anything else is refused:
@@ -87,13 +105,8 @@ func (p *pipe) Write(b []byte) (int, error) {
 	}
 	out := b
 	isClose := b[0]&0x0f == opClose
-	if isClose && !p.ours.Load() {
-		code := websocket.StatusNoStatusRcvd
-		if len(b) >= 4 {
-			code = websocket.StatusCode(binary.BigEndian.Uint16(b[2:4]))
-			out = closeFrame(code, closeTable[causeOfCode(code)].text)
-		}
-		p.onClose(code)
+	if isClose {
+		out = closeFrame(p.lastWords(b))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,6 +115,19 @@ func (p *pipe) Write(b []byte) (int, error) {
 	}
 	p.closeSent = isClose
 	return len(b), nil
+}
+
+// lastWords is what the close frame b must say. The library may be about to
+// answer the client's while the server closes for reasons of its own.
+func (p *pipe) lastWords(b []byte) (websocket.StatusCode, string) {
+	if row := p.verdict.Load(); row != nil {
+		return row.code, row.text
+	}
+	code := websocket.StatusNoStatusRcvd
+	if len(b) >= 4 {
+		code = websocket.StatusCode(binary.BigEndian.Uint16(b[2:4]))
+	}
+	return p.onClose(code, p.scan.closed)
 }
 
 const opClose = 8
@@ -113,6 +139,9 @@ func wholeControlFrame(b []byte) bool {
 // closeFrame builds a close frame. Reasons of the library's own would repeat
 // what the client sent.
 func closeFrame(code websocket.StatusCode, text string) []byte {
+	if code == websocket.StatusNoStatusRcvd {
+		return []byte{0x80 | opClose, 0}
+	}
 	b := append(make([]byte, 0, 4+len(text)), 0x80|opClose, byte(2+len(text)))
 	return append(binary.BigEndian.AppendUint16(b, uint16(code)), text...)
 }

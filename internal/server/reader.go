@@ -38,7 +38,11 @@ func (c *conn) read() {
 	for {
 		if err := c.readMessage(); err != nil {
 			c.readErr = err
-			c.end(causeOfReadError(err))
+			cause := causeOfReadError(err)
+			if cause != causeClient {
+				c.pipe.deaf.Store(true)
+			}
+			c.end(cause)
 			return
 		}
 	}
@@ -79,12 +83,15 @@ func (c *conn) readMessage() error {
 // protocol. The library has no names for most of the latter.
 func causeOfReadError(err error) Cause {
 	var network *net.OpError
+	var bad *violation
 	switch {
+	case errors.As(err, &bad):
+		return bad.cause
 	case errors.Is(err, websocket.ErrMessageTooBig):
 		return causeTooBig
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return causeProtocol
-	case websocket.CloseStatus(err) != -1, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+	case websocket.CloseStatus(err) != -1, errors.Is(err, errEnded), errors.Is(err, errPipeClosed), errors.Is(err, io.ErrUnexpectedEOF),
 		errors.Is(err, io.ErrClosedPipe), errors.Is(err, net.ErrClosed), errors.As(err, &network):
 		return causeClient
 	}

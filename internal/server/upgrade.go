@@ -219,7 +219,9 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, p permit, join 
 		c.rawRoom = join.Room
 	}
 	c.limitReads()
+	c.pipe.scan.limit = uint64(c.readLimit())
 	c.deflate = strings.Contains(h.Header().Get("Sec-WebSocket-Extensions"), "server_no_context_takeover")
+	c.pipe.scan.deflate = c.deflate
 	c.start(join)
 }
 
@@ -257,14 +259,20 @@ func (c *conn) start(join *joinCommand) {
 // limitReads bounds the messages that the client may send. Who has shown no
 // token has nothing to say but that.
 func (c *conn) limitReads() {
-	limit := int64(c.srv.cfg.Hub.MaxMessageBytes())
-	switch {
-	case c.permit.anonymous():
+	limit := c.readLimit()
+	if c.permit.anonymous() {
 		limit = auth.MaxTokenBytes + envelopeBytes
-	case c.dialect == dialectJSON:
-		limit = limit*maxEscaping + envelopeBytes
 	}
 	c.ws.SetReadLimit(limit)
+}
+
+// readLimit is the largest message that any client of this dialect may send.
+func (c *conn) readLimit() int64 {
+	limit := int64(c.srv.cfg.Hub.MaxMessageBytes())
+	if c.dialect == dialectJSON {
+		limit = max(limit*maxEscaping, auth.MaxTokenBytes) + envelopeBytes
+	}
+	return limit
 }
 
 const (
@@ -331,10 +339,7 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	// Not h: it would keep the request, and net/http's buffers, for as long as
 	// the connection lives.
 	c := h.conn
-	h.pipe = newPipe(raw, leftover, c.srv.cfg.WriteTimeout, func(code websocket.StatusCode) {
-		c.end(causeOfCode(code))
-		<-c.answered
-	})
+	h.pipe = newPipe(raw, leftover, c.srv.cfg.WriteTimeout, c.closedByLibrary)
 	if err := h.pipe.limitUnsent(h.conn.srv.cfg.MaxUnsentBytes); err != nil {
 		return nil, nil, errors.Join(err, raw.Close())
 	}
