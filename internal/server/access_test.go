@@ -401,8 +401,9 @@ func TestFirstCommand(t *testing.T) {
 			}
 			time.Sleep(10 * time.Second)
 			w.say(`{"type":"publish","id":7,"room":"a","text":"` + strings.Repeat("x", 60_000) + `"}`)
-			if a := w.answer(); a.Type != "published" {
-				t.Errorf("%+v", a)
+			// The message may be on its way before the answer is there.
+			if a, b := w.answer().Type, w.answer().Type; a+b != "publishedmessage" && a+b != "messagepublished" {
+				t.Errorf("%s, then %s", a, b)
 			}
 			w.conn.Close()
 			rest()
