@@ -38,7 +38,11 @@ func (c *conn) read() {
 	for {
 		if err := c.readMessage(); err != nil {
 			c.readErr = err
-			c.end(causeOfReadError(err))
+			cause := causeOfReadError(err)
+			if cause == causeTooBig {
+				c.srv.rejectPublish(hub.MessageTooLarge) // nothing else is that large
+			}
+			c.end(cause)
 			return
 		}
 	}
