@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 	"unicode/utf8"
 
 	"hubd/internal/hub"
@@ -280,18 +282,34 @@ func TestFragments(t *testing.T) {
 	}
 	w.send(mixed...)
 	w.expect(strings.Repeat("x", 1024))
-	for _, size := range []int{0, 1} {
-		w := n.wire("/rooms/b")
-		tooMany := []sent{{op: opText, more: true}}
-		for range 1024 {
-			tooMany = append(tooMany, sent{op: opContinuation, more: true, payload: make([]byte, size)})
-		}
-		w.send(tooMany...)
-		if e := w.closes(1002); len(e.messages) != 0 {
-			t.Errorf("%d messages", len(e.messages))
-		}
-	}
 	// Empty ones are fragments, too, and are put together.
 	w.send(sent{op: opText, more: true}, sent{op: opContinuation, more: true}, sent{op: opContinuation, payload: []byte("all")})
 	w.expect("all")
+}
+
+// The fragment that is one too many ends the connection at once.
+func TestTooManyFragments(t *testing.T) {
+	for _, size := range []int{0, 1} {
+		synctest.Test(t, func(t *testing.T) {
+			n := startFake(t, hub.Config{}, server.Config{}, 1<<20)
+			w := n.wire("/rooms/a")
+			tooMany := []sent{{op: opText, more: true}}
+			for range 1024 {
+				tooMany = append(tooMany, sent{op: opPong}, sent{op: opContinuation, more: true, payload: make([]byte, size)})
+			}
+			begin := time.Now()
+			w.send(tooMany[:len(tooMany)-1]...)
+			synctest.Wait()
+			if got := n.value("hubd_subscriptions"); got != 1 {
+				t.Fatalf("closed before the last")
+			}
+			w.send(tooMany[len(tooMany)-1])
+			if e := w.closes(1002); len(e.messages) != 0 {
+				t.Errorf("%d messages", len(e.messages))
+			}
+			if waited := time.Since(begin); waited != 0 {
+				t.Errorf("closed after %v", waited)
+			}
+		})
+	}
 }
