@@ -21,8 +21,12 @@ type frameScanner struct {
 	fragments int    // of the message under way
 }
 
-// scan looks at the next bytes of the stream.
+// scan looks at the next bytes of the stream. Its first error stands: nothing
+// that comes after has a meaning any more.
 func (s *frameScanner) scan(b []byte) error {
+	if s.fragments > maxFragments {
+		return errFragments
+	}
 	for len(b) > 0 {
 		if s.skip > 0 {
 			n := min(s.skip, uint64(len(b)))
