@@ -313,3 +313,17 @@ func TestTooManyFragments(t *testing.T) {
 		})
 	}
 }
+
+// What comes behind the refused fragment is nobody's business any more, however
+// long its header was.
+func TestBehindTooManyFragments(t *testing.T) {
+	n := start(t, hub.Config{}, server.Config{})
+	w := n.wire("/rooms/a")
+	tooMany := []sent{{op: opText, more: true}}
+	for range 1023 {
+		tooMany = append(tooMany, sent{op: opContinuation, more: true})
+	}
+	w.send(append(tooMany, sent{op: opContinuation, more: true, payload: make([]byte, 70_000)})...)
+	w.send(sent{op: opContinuation, payload: make([]byte, 70_000)})
+	w.closes(1002)
+}
