@@ -41,3 +41,16 @@ func TestLaneControl(t *testing.T) {
 		t.Errorf("took %d bytes and pings %v again", len(encoded), pings)
 	}
 }
+
+// A wake that comes while the writer is at work makes it look again. The moment
+// between its last look and its end is too short to hit from outside.
+func TestWakeOfABusyWriter(t *testing.T) {
+	var c conn
+	c.writing.Store(writerBusy)
+	for range 2 {
+		c.Wake()
+		if got := c.writing.Load(); got != writerAgain {
+			t.Errorf("state %d after a wake", got)
+		}
+	}
+}

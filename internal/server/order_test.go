@@ -361,7 +361,7 @@ func TestRoomsTakeTurns(t *testing.T) {
 			n.publish("a", big)
 			n.publish("b", big)
 		}
-		n.publish("c", "small")
+		n.publish("c", strings.Repeat("x", 6000)) // too large for what a batch has left
 		w.message()
 		for i := range 41 {
 			if w.answer().Room == "c" && i > 3 {

@@ -42,6 +42,9 @@ func (c *conn) read() {
 			if cause != causeClient {
 				c.pipe.deaf.Store(true)
 			}
+			if cause == causeTooBig {
+				c.srv.rejectPublish(hub.MessageTooLarge) // nothing else is that large
+			}
 			c.end(cause)
 			return
 		}
