@@ -200,3 +200,39 @@ func seriesOf(t *testing.T, page string) map[string]bool {
 	}
 	return series
 }
+
+// Every refused publish over HTTP is counted once, whoever refused it.
+func TestRefusedPublishes(t *testing.T) {
+	n := start(t, hub.Config{}, server.Config{})
+	post := func(key, body string) int {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, n.url+"/rooms/a", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Idempotency-Key", key)
+		resp, err := n.http.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	for _, step := range []struct {
+		key, body string
+		status    int
+		rejected  float64
+	}{
+		{"k", "one", http.StatusOK, 0},
+		{"k", "one", http.StatusOK, 0},
+		{"k", "two", http.StatusConflict, 1},
+		{strings.Repeat("k", 300), "one", http.StatusBadRequest, 2},
+		{"l", "\xff", http.StatusBadRequest, 3},
+	} {
+		if got := post(step.key, step.body); got != step.status {
+			t.Errorf("%.10s %q: %d, want %d", step.key, step.body, got, step.status)
+		}
+		if got := n.value("hubd_publish_rejected_total", "reason", "invalid"); got != step.rejected {
+			t.Errorf("%.10s %q: %v rejected, want %v", step.key, step.body, got, step.rejected)
+		}
+	}
+}
