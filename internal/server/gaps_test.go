@@ -25,8 +25,8 @@ func (n *node) keyed(key, text string) {
 	}
 }
 
-// short is a message or a gap of the room a in a few characters.
-func short(a answer) string {
+// brief is a message or a gap of the room a in a few characters.
+func brief(a answer) string {
 	switch a.Type {
 	case "message":
 		return fmt.Sprint(a.Seq)
@@ -97,7 +97,7 @@ func TestGaps(t *testing.T) {
 				c.publish(n)
 				var got []string
 				for len(got) == 0 || strings.Join(got, " ") != c.want && len(got) < 20 {
-					got = append(got, short(w.answer()))
+					got = append(got, brief(w.answer()))
 				}
 				if strings.Join(got, " ") != c.want {
 					t.Fatalf("got %q, want %q", got, c.want)
@@ -133,7 +133,7 @@ func TestGapAmongTakenFrames(t *testing.T) {
 		n.publish("a", big) // 8 is lost again
 		var got []string
 		for range 6 {
-			got = append(got, short(w.answer()))
+			got = append(got, brief(w.answer()))
 		}
 		if want := "[2 3 4 gap(4..7: 2 overflow) 7 gap(7..0: 1 overflow)]"; fmt.Sprint(got) != want {
 			t.Errorf("got %v, want %s", got, want)
