@@ -36,7 +36,7 @@ func NewEpoch() string {
 // ParsePosition reads what String writes.
 func ParsePosition(s string) (Position, error) {
 	epoch, digits, ok := strings.Cut(s, ":")
-	if !ok || epoch == "" || len(epoch) > 64 || digits == "" || digits[0] == '+' {
+	if !ok || epoch == "" || len(epoch) > 64 {
 		return Position{}, ErrPosition
 	}
 	for i := range len(epoch) {

@@ -16,7 +16,7 @@ import (
 	"hubd/internal/queue"
 )
 
-// room is GET /rooms/{room}.
+// roomView is GET /rooms/{room}.
 type roomView struct {
 	Room        frame.Room   `json:"room"`
 	Feed        string       `json:"feed"`

@@ -126,11 +126,10 @@ func (c *conn) publishCommand(cmd command, room frame.Room) {
 	}
 	var p hub.Published
 	if err == nil {
-		p, err = c.srv.publish(context.Background(), hub.PublishRequest{Message: m})
-	} else {
-		c.srv.rejectPublish(hub.CodeOf(err))
+		p, err = c.srv.cfg.Hub.Publish(context.Background(), hub.PublishRequest{Message: m})
 	}
 	if err != nil {
+		c.srv.rejectPublish(hub.CodeOf(err))
 		c.refuse(cmd.ID, err)
 		return
 	}

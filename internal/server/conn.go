@@ -174,8 +174,9 @@ func (c *conn) sendLane(ok bool) {
 	c.Wake()
 }
 
-// join joins a room, or answers and returns why not. The answer enters the lane in the same step in which the
-// writer gets to know of the subscription, so it is the room's first frame.
+// join joins a room, or answers and returns why not. The answer enters the lane
+// in the same step in which the writer gets to know of the subscription, so it
+// is the room's first frame.
 func (c *conn) join(cmd joinCommand) error {
 	c.mu.Lock()
 	err := c.permit.join(cmd.Room)

@@ -77,7 +77,7 @@ func (s *Server) publishOnce(ctx context.Context, subject, key string, q hub.Pub
 	for {
 		entry, first := s.answers.claim(id, content, time.Now())
 		if first {
-			p, err := s.publish(ctx, q)
+			p, err := s.cfg.Hub.Publish(ctx, q)
 			s.answers.settle(entry, p, err)
 			return p, err
 		}

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -8,9 +9,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"hubd/internal/frame"
 	"hubd/internal/hub"
 	"hubd/internal/queue"
 	"hubd/internal/server"
@@ -199,4 +202,82 @@ func seriesOf(t *testing.T, page string) map[string]bool {
 		series[line[:i]] = true
 	}
 	return series
+}
+
+// Every refused publish over HTTP is counted once, whoever refused it.
+func TestRefusedPublishes(t *testing.T) {
+	n := start(t, hub.Config{}, server.Config{})
+	post := func(key, body string) int {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, n.url+"/rooms/a", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Idempotency-Key", key)
+		resp, err := n.http.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	for _, step := range []struct {
+		key, body string
+		status    int
+		rejected  float64
+	}{
+		{"k", "one", http.StatusOK, 0},
+		{"k", "one", http.StatusOK, 0},
+		{"k", "two", http.StatusConflict, 1},
+		{strings.Repeat("k", 300), "one", http.StatusBadRequest, 2},
+		{"l", "\xff", http.StatusBadRequest, 3},
+	} {
+		if got := post(step.key, step.body); got != step.status {
+			t.Errorf("%.10s %q: %d, want %d", step.key, step.body, got, step.status)
+		}
+		if got := n.value("hubd_publish_rejected_total", "reason", "invalid"); got != step.rejected {
+			t.Errorf("%.10s %q: %v rejected, want %v", step.key, step.body, got, step.rejected)
+		}
+	}
+}
+
+// deaf owns a subscription and takes nothing.
+type deaf struct{}
+
+func (deaf) Wake()                {}
+func (deaf) Evicted(hub.Eviction) {}
+
+// A publisher that goes away while it waits for room is no fault of the hub's,
+// and not logged as one.
+func TestPublisherGoesAway(t *testing.T) {
+	n := start(t, hub.Config{Feeds: []hub.Feed{{
+		Name: "all", Match: []string{"*"}, Policy: queue.RejectPublish, Queue: queue.Limits{Messages: 1, Bytes: 1 << 20}, History: &hub.HistoryLimits{},
+	}}}, server.Config{})
+	room, err := frame.ParseRoom("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stuck, err := n.hub.Join(hub.JoinRequest{Room: room, Owner: deaf{}, ID: "stuck"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stuck.Leave()
+	n.publishes("a", "fills the queue")
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, n.url+"/rooms/a?wait=5s", strings.NewReader("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp, err := n.http.Do(req); err == nil {
+		resp.Body.Close()
+		t.Fatalf("the publish was answered: %s", resp.Status)
+	}
+	for end := time.Now().Add(patience); !strings.Contains(n.log.String(), "waiting for room"); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the end of the request is not logged at all")
+		}
+	}
+	if strings.Contains(n.log.String(), "level=ERROR") {
+		t.Error("it is logged as an error")
+	}
 }

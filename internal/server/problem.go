@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"math"
 	"net/http"
 	"strconv"
@@ -45,7 +46,11 @@ type problem struct {
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var e *hub.Error
 	if !errors.As(err, &e) {
-		s.cfg.Logger.Error("request failed", "method", r.Method, "error", err)
+		level := slog.LevelError
+		if r.Context().Err() != nil {
+			level = slog.LevelDebug // the client went away; it is no fault of ours
+		}
+		s.cfg.Logger.Log(r.Context(), level, "request failed", "method", r.Method, "error", err)
 		writeProblem(w, http.StatusInternalServerError, &hub.Error{Detail: "the request failed; the log says why"})
 		return
 	}

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -56,30 +55,19 @@ func (s *Server) rejectPublish(code hub.Code) {
 	}
 }
 
-// publish is the one way to the hub for every door; it counts refusals.
-func (s *Server) publish(ctx context.Context, q hub.PublishRequest) (hub.Published, error) {
-	p, err := s.cfg.Hub.Publish(ctx, q)
-	if err != nil {
-		s.rejectPublish(hub.CodeOf(err))
-	}
-	return p, err
-}
-
 // handlePublish is POST /rooms/{room}.
 func (s *Server) handlePublish(w http.ResponseWriter, r *http.Request, as permit, room frame.Room) {
 	q, err := s.readPublish(w, r, room)
+	var p hub.Published
+	switch key := r.Header.Get("Idempotency-Key"); {
+	case err != nil:
+	case key != "":
+		p, err = s.publishOnce(r.Context(), as.grant.Subject, key, q)
+	default:
+		p, err = s.cfg.Hub.Publish(r.Context(), q)
+	}
 	if err != nil {
 		s.rejectPublish(hub.CodeOf(err))
-		s.fail(w, r, err)
-		return
-	}
-	var p hub.Published
-	if key := r.Header.Get("Idempotency-Key"); key != "" {
-		p, err = s.publishOnce(r.Context(), as.grant.Subject, key, q)
-	} else {
-		p, err = s.publish(r.Context(), q)
-	}
-	if err != nil {
 		s.fail(w, r, err)
 		return
 	}

@@ -122,22 +122,20 @@ func (c *conn) handle(typ websocket.MessageType, data []byte) {
 // handleRaw publishes what a raw client sent to its one room. It has no frames
 // to be refused in; a refusal ends the connection rather than pass in silence.
 func (c *conn) handleRaw(typ websocket.MessageType, data []byte) {
-	if err := c.permit.publish(c.rawRoom); err != nil {
-		c.srv.rejectPublish(hub.CodeOf(err))
-		c.end(causeOfRefusal(err))
-		return
-	}
 	kind := frame.Text
 	if typ == websocket.MessageBinary {
 		kind = frame.Binary
 	}
-	_, err := c.srv.publish(context.Background(), hub.PublishRequest{
-		Message: frame.Message{Room: c.rawRoom, Kind: kind, Data: bytes.Clone(data)},
-	})
+	err := c.permit.publish(c.rawRoom)
 	if err == nil {
-		return
+		_, err = c.srv.cfg.Hub.Publish(context.Background(), hub.PublishRequest{
+			Message: frame.Message{Room: c.rawRoom, Kind: kind, Data: bytes.Clone(data)},
+		})
 	}
-	c.end(causeOfRefusal(err))
+	if err != nil {
+		c.srv.rejectPublish(hub.CodeOf(err))
+		c.end(causeOfRefusal(err))
+	}
 }
 
 // causeOfRefusal ends a connection that cannot be told of a refusal otherwise.
