@@ -190,6 +190,9 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, p permit, join 
 		s.refuseHandshake(w, r, &hub.Error{Code: hub.InvalidOption, Detail: err.Error()})
 		return
 	}
+	// Two versions are none (RFC 6455, section 11.3.5); the library looks at the
+	// first.
+	r.Header.Set("Sec-WebSocket-Version", strings.Join(r.Header.Values("Sec-WebSocket-Version"), ", "))
 	if err := s.admit(); err != nil {
 		s.refuseHandshake(w, r, err)
 		return
