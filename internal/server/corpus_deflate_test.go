@@ -28,8 +28,8 @@ func TestCorpusPlainWithDeflate(t *testing.T) {
 // Not offered, or not taken up: a set RSV1 is an error (RFC 6455, section 5.2).
 func TestCorpusNoDeflate(t *testing.T) {
 	cases := []protoCase{
-		{"5.2", "a compressed text", send(txt("before"), deflated("Hello")), want("before", fails(1002)), ""},
-		{"5.2", "an empty one", send(one(opText, verbatim("\x00"), rsv(rsv1))), want(fails(1002)), ""},
+		{"5.2", "a compressed text", says(txt("before"), deflated("Hello")), gets("before", fails(1002)), ""},
+		{"5.2", "an empty one", says(frameOf(opText, verbatim("\x00"), rsv(rsv1))), gets(fails(1002)), ""},
 	}
 	t.Run("off", func(t *testing.T) { runCorpus(t, cases, server.Config{}, offerDeflate) })
 	t.Run("not offered", func(t *testing.T) { runCorpus(t, cases, server.Config{Compression: true}) })
@@ -56,12 +56,12 @@ func deflatedPayload(s string, level int) func(tongue) []byte {
 
 // deflated is a compressed message that publishes s.
 func deflated(s string, changes ...change) chunk {
-	return one(opText, deflatedPayload(s, flate.BestSpeed), slices.Insert(changes, 0, rsv(rsv1))...)
+	return frameOf(opText, deflatedPayload(s, flate.BestSpeed), slices.Insert(changes, 0, rsv(rsv1))...)
 }
 
 // deflatedSized is a compressed message of n bytes before compression.
 func deflatedSized(n, level int) chunk {
-	return one(opText, func(g tongue) []byte { return deflate(level, sizedPayload(n, g)) }, rsv(rsv1))
+	return frameOf(opText, func(g tongue) []byte { return deflate(level, sizedPayload(n, g)) }, rsv(rsv1))
 }
 
 // deflatedCut is a compressed message in so many fragments of about one size.
@@ -81,7 +81,7 @@ func deflatedCut(s string, fragments int) []chunk {
 
 // inflating is a compressed message, as it is given, of which raw is tried only.
 func inflating(payload string, changes ...change) chunk {
-	return one(opText, verbatim(payload), slices.Insert(changes, 0, rsv(rsv1))...)
+	return frameOf(opText, verbatim(payload), slices.Insert(changes, 0, rsv(rsv1))...)
 }
 
 func deflateCases() (all []protoCase) {
@@ -91,30 +91,30 @@ func deflateCases() (all []protoCase) {
 	}
 	for _, s := range []string{"", "Hello", "κόσμε", strings.Repeat("round and round ", 500)} {
 		for _, level := range []int{flate.NoCompression, flate.HuffmanOnly, flate.BestSpeed, flate.BestCompression} {
-			add("6.1", fmt.Sprintf("%.10q at level %d", s, level), send(one(opText, deflatedPayload(s, level), rsv(rsv1))), want(s))
+			add("6.1", fmt.Sprintf("%.10q at level %d", s, level), says(frameOf(opText, deflatedPayload(s, level), rsv(rsv1))), gets(s))
 		}
 	}
-	add("6", "compressed and not", send(deflated("a"), txt("b"), deflated("c"), ping("p"), txt("d")), want("a", "b", "c", "d", pong("p")))
-	add("6.1", "in two", send(deflatedCut("Hello", 2)), want("Hello"))
-	add("6.1", "in ten", send(deflatedCut("Hello, hello, hello", 10)), want("Hello, hello, hello"))
-	add("6.1", "in forty, some empty", send(deflatedCut("a", 40)), want("a"))
-	add("6.1", "in two, with a ping", send(between(deflatedCut("Hello", 2), ping("p"))), want("Hello", pong("p")))
-	add("6.1", "an empty end", send(deflated("Hello", unfinished), control(opContinuation, "")), want("Hello"))
-	add("6.1", "an empty beginning", send(one(opText, verbatim(""), unfinished, rsv(rsv1)),
-		one(opContinuation, deflatedPayload("Hello", flate.BestSpeed))), want("Hello"))
-	add("6.1", "a close within", send(between(deflatedCut("Hello", 2), closing(1000, ""))), want(echo(1000)))
-	add("6.1", "the next one is not compressed", send(deflatedCut("Hello", 3), cut("Hello", 2)), want("Hello", "Hello"))
-	add("6.1", "RSV1 on a continuation", send(txt("a", unfinished), control(opContinuation, "b", rsv(rsv1))), want(fails(1002)))
-	add("6.1", "RSV1 on the second", send(deflated("a", unfinished), control(opContinuation, "", rsv(rsv1))), want(fails(1002)))
+	add("6", "compressed and not", says(deflated("a"), txt("b"), deflated("c"), pingFrame("p"), txt("d")), gets("a", "b", "c", "d", pong("p")))
+	add("6.1", "in two", says(deflatedCut("Hello", 2)), gets("Hello"))
+	add("6.1", "in ten", says(deflatedCut("Hello, hello, hello", 10)), gets("Hello, hello, hello"))
+	add("6.1", "in forty, some empty", says(deflatedCut("a", 40)), gets("a"))
+	add("6.1", "in two, with a ping", says(between(deflatedCut("Hello", 2), pingFrame("p"))), gets("Hello", pong("p")))
+	add("6.1", "an empty end", says(deflated("Hello", unfinished), control(opContinuation, "")), gets("Hello"))
+	add("6.1", "an empty beginning", says(frameOf(opText, verbatim(""), unfinished, rsv(rsv1)),
+		frameOf(opContinuation, deflatedPayload("Hello", flate.BestSpeed))), gets("Hello"))
+	add("6.1", "a close within", says(between(deflatedCut("Hello", 2), closing(1000, ""))), gets(echo(1000)))
+	add("6.1", "the next one is not compressed", says(deflatedCut("Hello", 3), cut("Hello", 2)), gets("Hello", "Hello"))
+	add("6.1", "RSV1 on a continuation", says(txt("a", unfinished), control(opContinuation, "b", rsv(rsv1))), gets(fails(1002)))
+	add("6.1", "RSV1 on the second", says(deflated("a", unfinished), control(opContinuation, "", rsv(rsv1))), gets(fails(1002)))
 	for _, op := range []byte{opPing, opPong, opClose} {
-		add("6.1", fmt.Sprint("RSV1 on control ", op), send(txt("before"), control(op, "", rsv(rsv1))), want("before", fails(1002)))
-		add("6.1", fmt.Sprint("RSV1 on control in a message ", op), send(deflated("a", unfinished), control(op, "", rsv(rsv1))), want(fails(1002)))
+		add("6.1", fmt.Sprint("RSV1 on control ", op), says(txt("before"), control(op, "", rsv(rsv1))), gets("before", fails(1002)))
+		add("6.1", fmt.Sprint("RSV1 on control in a message ", op), says(deflated("a", unfinished), control(op, "", rsv(rsv1))), gets(fails(1002)))
 	}
 	for _, r := range []byte{rsv2, rsv3, rsv2 | rsv3, rsv1 | rsv2, rsv1 | rsv3, rsv1 | rsv2 | rsv3} {
-		add("5", fmt.Sprintf("bits %#x", r), send(txt("before"), one(opText, deflatedPayload("a", flate.BestSpeed), rsv(r))), want("before", fails(1002)))
+		add("5", fmt.Sprintf("bits %#x", r), says(txt("before"), frameOf(opText, deflatedPayload("a", flate.BestSpeed), rsv(r))), gets("before", fails(1002)))
 	}
 	for _, op := range []byte{3, 7} {
-		add("5", fmt.Sprint("RSV1 on opcode ", op), send(control(op, "", rsv(rsv1))), want(fails(1002)))
+		add("5", fmt.Sprint("RSV1 on opcode ", op), says(control(op, "", rsv(rsv1))), gets(fails(1002)))
 	}
 
 	// How far it may inflate.
@@ -124,13 +124,13 @@ func deflateCases() (all []protoCase) {
 	}{{"raw", rawLimit}, {"json", jsonLimit}} {
 		only = c.dialect
 		for _, level := range []int{flate.NoCompression, flate.BestSpeed, flate.BestCompression} {
-			add("8", fmt.Sprint("the limit at level ", level), send(deflatedSized(c.limit, level), txt("b")), want(ofSize(c.limit), "b"))
-			add("8", fmt.Sprint("one byte more at level ", level), send(txt("before"), deflatedSized(c.limit+1, level)), want("before", fails(1009)))
+			add("8", fmt.Sprint("the limit at level ", level), says(deflatedSized(c.limit, level), txt("b")), gets(ofSize(c.limit), "b"))
+			add("8", fmt.Sprint("one byte more at level ", level), says(txt("before"), deflatedSized(c.limit+1, level)), gets("before", fails(1009)))
 		}
-		add("8", "a bomb", send(txt("before"), bomb(32<<20)), want("before", fails(1009)))
-		add("8", "a bomb and a ping", send(bomb(32<<20), ping("p")), want(fails(1009)))
-		add("8", "a bomb that says what it is", send(control(opText, "", rsv(rsv1), claiming(1<<32))), want(fails(1009)))
-		add("8", "nothing, at length", send(one(opText, verbatim(strings.Repeat("\x00\x00\x00\xff\xff", c.limit/4)), rsv(rsv1))), want(fails(1009)))
+		add("8", "a bomb", says(txt("before"), bomb(32<<20)), gets("before", fails(1009)))
+		add("8", "a bomb and a ping", says(bomb(32<<20), pingFrame("p")), gets(fails(1009)))
+		add("8", "a bomb that says what it is", says(control(opText, "", rsv(rsv1), claiming(1<<32))), gets(fails(1009)))
+		add("8", "nothing, at length", says(frameOf(opText, verbatim(strings.Repeat("\x00\x00\x00\xff\xff", c.limit/4)), rsv(rsv1))), gets(fails(1009)))
 	}
 	only = "raw"
 	noise := make([]byte, rawLimit)
@@ -139,16 +139,16 @@ func deflateCases() (all []protoCase) {
 		noise[i] = byte(r.Uint32())
 	}
 	for _, level := range []int{flate.NoCompression, flate.HuffmanOnly, flate.BestSpeed, flate.BestCompression} {
-		add("8", fmt.Sprint("noise of the limit at level ", level), send(one(opBinary, verbatim(string(deflate(level, noise))), rsv(rsv1))), want(noise))
+		add("8", fmt.Sprint("noise of the limit at level ", level), says(frameOf(opBinary, verbatim(string(deflate(level, noise))), rsv(rsv1))), gets(noise))
 	}
-	add("6", "RSV1 not set on compressed data", send(control(opBinary, "\xf2\x48\xcd\xc9\xc9\x07\x00")), want([]byte("\xf2\x48\xcd\xc9\xc9\x07\x00")))
+	add("6", "RSV1 not set on compressed data", says(control(opBinary, "\xf2\x48\xcd\xc9\xc9\x07\x00")), gets([]byte("\xf2\x48\xcd\xc9\xc9\x07\x00")))
 	return append(all, streamCases()...)
 }
 
 // bomb is n zeros.
 func bomb(n int) chunk {
 	payload := deflate(flate.BestCompression, make([]byte, n))
-	return one(opText, verbatim(string(payload)), rsv(rsv1))
+	return frameOf(opText, verbatim(string(payload)), rsv(rsv1))
 }
 
 // streamCases are DEFLATE streams byte by byte, those of section 7.2.3 first.
@@ -157,35 +157,35 @@ func streamCases() (all []protoCase) {
 		all = append(all, protoCase{"7692 " + section, name, send, want, "raw"})
 	}
 	const hello = "\xf2\x48\xcd\xc9\xc9\x07\x00"
-	add("7.2.3.1", "one block", send(inflating(hello)), want("Hello"))
-	add("7.2.3.1", "in two", send(inflating(hello[:3], unfinished), control(opContinuation, hello[3:])), want("Hello"))
-	add("7.2.3.1", "twice", send(inflating(hello), inflating(hello)), want("Hello", "Hello"))
-	add("7.2.3.3", "stored", send(inflating("\x00\x05\x00\xfa\xff\x48\x65\x6c\x6c\x6f\x00")), want("Hello"))
-	add("7.2.3.5", "two blocks", send(inflating("\xf2\x48\x05\x00\x00\x00\xff\xff\xca\xc9\xc9\x07\x00")), want("Hello"))
-	add("7.2.3.6", "empty", send(inflating("\x00"), txt("next")), want("", "next"))
-	add("7.2.3.6", "no byte", send(inflating(""), txt("next")), want("", "next"))
-	add("7.2.3.6", "no byte in three", send(inflating("", unfinished), control(opContinuation, "", unfinished), control(opContinuation, "")), want(""))
-	add("7.2.3.4", "final", send(inflating("\xf3\x48\xcd\xc9\xc9\x07\x00\x00")), want("Hello"))
-	add("7.2.3.4", "final, and others behind it", send(inflating("\xf3\x48\xcd\xc9\xc9\x07\x00\x00"), txt("plain"), inflating(hello), inflating(hello)), want("Hello", "plain", "Hello", "Hello"))
-	add("7.2.3.4", "final in fragments", send(inflating("\xf3\x48\xcd\xc9\xc9\x07\x00", unfinished), control(opContinuation, "\x00"), inflating(hello)), want("Hello", "Hello"))
+	add("7.2.3.1", "one block", says(inflating(hello)), gets("Hello"))
+	add("7.2.3.1", "in two", says(inflating(hello[:3], unfinished), control(opContinuation, hello[3:])), gets("Hello"))
+	add("7.2.3.1", "twice", says(inflating(hello), inflating(hello)), gets("Hello", "Hello"))
+	add("7.2.3.3", "stored", says(inflating("\x00\x05\x00\xfa\xff\x48\x65\x6c\x6c\x6f\x00")), gets("Hello"))
+	add("7.2.3.5", "two blocks", says(inflating("\xf2\x48\x05\x00\x00\x00\xff\xff\xca\xc9\xc9\x07\x00")), gets("Hello"))
+	add("7.2.3.6", "empty", says(inflating("\x00"), txt("next")), gets("", "next"))
+	add("7.2.3.6", "no byte", says(inflating(""), txt("next")), gets("", "next"))
+	add("7.2.3.6", "no byte in three", says(inflating("", unfinished), control(opContinuation, "", unfinished), control(opContinuation, "")), gets(""))
+	add("7.2.3.4", "final", says(inflating("\xf3\x48\xcd\xc9\xc9\x07\x00\x00")), gets("Hello"))
+	add("7.2.3.4", "final, and others behind it", says(inflating("\xf3\x48\xcd\xc9\xc9\x07\x00\x00"), txt("plain"), inflating(hello), inflating(hello)), gets("Hello", "plain", "Hello", "Hello"))
+	add("7.2.3.4", "final in fragments", says(inflating("\xf3\x48\xcd\xc9\xc9\x07\x00", unfinished), control(opContinuation, "\x00"), inflating(hello)), gets("Hello", "Hello"))
 	// The answer to the handshake says that no context is taken over.
-	add("7.2.3.2", "of the context before", send(inflating(hello), inflating("\xf2\x00\x11\x00\x00")), want("Hello", fails(1002)))
+	add("7.2.3.2", "of the context before", says(inflating(hello), inflating("\xf2\x00\x11\x00\x00")), gets("Hello", fails(1002)))
 
-	add("7.2.2", "a block of the reserved type", send(txt("before"), inflating("\x06\x00\x00")), want("before", fails(1002)))
-	add("7.2.2", "stored with a wrong check", send(inflating("\x00\x05\x00\xfa\xfe\x48\x65\x6c\x6c\x6f\x00")), want(fails(1002)))
-	add("7.2.2", "too far back", send(inflating("\xf2\x00\x11\x00\x00")), want(fails(1002)))
-	add("7.2.2", "rubbish", send(inflating("\xff\xff\xff\xff\xff\xff\xff\xff")), want(fails(1002)))
-	add("7.2.2", "dynamic with impossible codes", send(inflating("\x04\xe0\x81\x08\x00\x00\x00\x00\x20\x7f\xeb\x0b\x00\x00")), want(fails(1002)))
-	add("7.2.2", "text, not compressed at all", send(inflating("just some text")), want(fails(1002)))
+	add("7.2.2", "a block of the reserved type", says(txt("before"), inflating("\x06\x00\x00")), gets("before", fails(1002)))
+	add("7.2.2", "stored with a wrong check", says(inflating("\x00\x05\x00\xfa\xfe\x48\x65\x6c\x6c\x6f\x00")), gets(fails(1002)))
+	add("7.2.2", "too far back", says(inflating("\xf2\x00\x11\x00\x00")), gets(fails(1002)))
+	add("7.2.2", "rubbish", says(inflating("\xff\xff\xff\xff\xff\xff\xff\xff")), gets(fails(1002)))
+	add("7.2.2", "dynamic with impossible codes", says(inflating("\x04\xe0\x81\x08\x00\x00\x00\x00\x20\x7f\xeb\x0b\x00\x00")), gets(fails(1002)))
+	add("7.2.2", "text, not compressed at all", says(inflating("just some text")), gets(fails(1002)))
 	for i := 1; i < len(hello)-1; i++ {
-		add("7.2.2", fmt.Sprint("cut short at ", i), send(txt("before"), inflating(hello[:i])), want("before", fails(1002)))
+		add("7.2.2", fmt.Sprint("cut short at ", i), says(txt("before"), inflating(hello[:i])), gets("before", fails(1002)))
 	}
 	stored := "\x00\x05\x00\xfa\xff\x48\x65\x6c\x6c\x6f"
 	for _, i := range []int{2, 3, 4, 5, 7, 8, 9} { // at 6 the four bytes that every receiver adds make it whole
-		add("7.2.2", fmt.Sprint("stored, cut short at ", i), send(inflating(stored[:i])), want(fails(1002)))
+		add("7.2.2", fmt.Sprint("stored, cut short at ", i), says(inflating(stored[:i])), gets(fails(1002)))
 	}
-	add("7.2.2", "text that is no UTF-8", send(txt("before"), deflated("a\xffb")), want("before", fails(1007)))
-	add("7.2.2", "text that is no UTF-8, in fragments", send(deflatedCut("\xed\xa0\x80", 3)), want(fails(1007)))
-	add("7.2.2", "binary that is no UTF-8", send(one(opBinary, deflatedPayload("\xff", flate.BestSpeed), rsv(rsv1))), want([]byte("\xff")))
+	add("7.2.2", "text that is no UTF-8", says(txt("before"), deflated("a\xffb")), gets("before", fails(1007)))
+	add("7.2.2", "text that is no UTF-8, in fragments", says(deflatedCut("\xed\xa0\x80", 3)), gets(fails(1007)))
+	add("7.2.2", "binary that is no UTF-8", says(frameOf(opBinary, deflatedPayload("\xff", flate.BestSpeed), rsv(rsv1))), gets([]byte("\xff")))
 	return all
 }

@@ -22,26 +22,26 @@ func controlCases() (all []protoCase) {
 	}
 	for _, n := range []int{0, 1, 2, 3, 4, 124, 125} {
 		s := strings.Repeat("\x00\xffp", 50)[:n]
-		add("5.5.2", fmt.Sprint("ping of ", n), send(ping(s)), want(pong(s)))
-		add("5.5.3", fmt.Sprint("pong of ", n), send(pongOf(s), txt("a")), want("a"))
+		add("5.5.2", fmt.Sprint("ping of ", n), says(pingFrame(s)), gets(pong(s)))
+		add("5.5.3", fmt.Sprint("pong of ", n), says(pongOf(s), txt("a")), gets("a"))
 	}
 	for _, n := range []int{126, 127, 200, 65535, 65536} {
 		s := strings.Repeat("p", n)
-		add("5.5", fmt.Sprint("ping of ", n), send(txt("before"), ping(s)), want("before", fails(1002)))
-		add("5.5", fmt.Sprint("pong of ", n), send(pongOf(s)), want(fails(1002)))
-		add("5.5", fmt.Sprint("ping in a message of ", n), send(txt("a", unfinished), ping(s), control(opContinuation, "b")), want(fails(1002)))
+		add("5.5", fmt.Sprint("ping of ", n), says(txt("before"), pingFrame(s)), gets("before", fails(1002)))
+		add("5.5", fmt.Sprint("pong of ", n), says(pongOf(s)), gets(fails(1002)))
+		add("5.5", fmt.Sprint("ping in a message of ", n), says(txt("a", unfinished), pingFrame(s), control(opContinuation, "b")), gets(fails(1002)))
 	}
 	var flood []chunk
 	var pongs []any
 	for i := range 300 {
-		flood = append(flood, ping(fmt.Sprint(i)))
+		flood = append(flood, pingFrame(fmt.Sprint(i)))
 		pongs = append(pongs, pong(fmt.Sprint(i)))
 	}
 	add("5.5.3", "300 pings", flood, pongs)
-	add("5.5.2", "a ping, a text, a ping", send(ping("1"), txt("a"), ping("2")), want("a", pong("1"), pong("2")))
-	add("5.5.2", "a ping behind the close", send(closing(1000, ""), ping("1")), want(echo(1000)))
-	add("5.5.3", "a pong nobody asked for", send(pongOf("x"), pongOf(""), ping("1")), want(pong("1")))
-	add("5.5.2", "a ping that is no UTF-8", send(ping("\xff\xfe\x80")), want(pong("\xff\xfe\x80")))
+	add("5.5.2", "a ping, a text, a ping", says(pingFrame("1"), txt("a"), pingFrame("2")), gets("a", pong("1"), pong("2")))
+	add("5.5.2", "a ping behind the close", says(closing(1000, ""), pingFrame("1")), gets(echo(1000)))
+	add("5.5.3", "a pong nobody asked for", says(pongOf("x"), pongOf(""), pingFrame("1")), gets(pong("1")))
+	add("5.5.2", "a ping that is no UTF-8", says(pingFrame("\xff\xfe\x80")), gets(pong("\xff\xfe\x80")))
 	return all
 }
 
@@ -50,33 +50,33 @@ func closeCases() (all []protoCase) {
 	add := func(section, name string, send []chunk, want []any) {
 		all = append(all, protoCase{section, name, send, want, ""})
 	}
-	add("5.5.1", "empty", send(closes("")), want(echo(1005)))
-	add("5.5.1", "one byte", send(closes("\x03")), want(fails(1002)))
-	add("5.5.1", "one byte in a message", send(txt("a", unfinished), closes("\x03")), want(fails(1002)))
+	add("5.5.1", "empty", says(closes("")), gets(echo(1005)))
+	add("5.5.1", "one byte", says(closes("\x03")), gets(fails(1002)))
+	add("5.5.1", "one byte in a message", says(txt("a", unfinished), closes("\x03")), gets(fails(1002)))
 	for _, code := range []int{1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014, 3000, 3001, 3999, 4000, 4001, 4003, 4007, 4008, 4009, 4500, 4999} {
-		add("7.4.1", fmt.Sprint("code ", code), send(txt("before"), closing(code, "")), want("before", echo(code)))
-		add("7.4.1", fmt.Sprint("code with reason ", code), send(closing(code, "gone fishing")), want(echo(code)))
+		add("7.4.1", fmt.Sprint("code ", code), says(txt("before"), closing(code, "")), gets("before", echo(code)))
+		add("7.4.1", fmt.Sprint("code with reason ", code), says(closing(code, "gone fishing")), gets(echo(code)))
 	}
 	for _, code := range []int{0, 1, 500, 999, 1004, 1005, 1006, 1015, 1016, 1099, 1100, 2000, 2999, 5000, 9999, 32768, 65535} {
-		add("7.4.2", fmt.Sprint("code ", code), send(txt("before"), closing(code, "")), want("before", fails(1002)))
-		add("7.4.2", fmt.Sprint("code with reason ", code), send(closing(code, "gone fishing")), want(fails(1002)))
+		add("7.4.2", fmt.Sprint("code ", code), says(txt("before"), closing(code, "")), gets("before", fails(1002)))
+		add("7.4.2", fmt.Sprint("code with reason ", code), says(closing(code, "gone fishing")), gets(fails(1002)))
 	}
 	for _, s := range []string{"κόσμε", "\u00df\u6c34\U0001f600", "\ufeffBOM", "\uffff", "\U0010ffff", "\x00", strings.Repeat("r", 122), strings.Repeat("r", 123), strings.Repeat("\u00e9", 61)} {
-		add("7.1.6", fmt.Sprintf("reason %.20q of %d", s, len(s)), send(closing(1000, s)), want(echo(1000)))
+		add("7.1.6", fmt.Sprintf("reason %.20q of %d", s, len(s)), says(closing(1000, s)), gets(echo(1000)))
 	}
 	for _, s := range []string{"\xff", "\x80", "ok\xc3", "\xc3(", "\xce\xba\xed\xa0\x80", "\xf4\x90\x80\x80", "\xc0\xaf", strings.Repeat("r", 122) + "\xe2"} {
-		add("8.1", fmt.Sprintf("reason %.20q of %d", s, len(s)), send(txt("before"), closing(4000, s)), want("before", fails(1007)))
+		add("8.1", fmt.Sprintf("reason %.20q of %d", s, len(s)), says(txt("before"), closing(4000, s)), gets("before", fails(1007)))
 	}
 	for _, n := range []int{124, 125, 200} {
-		add("5.5", fmt.Sprint("reason of ", n), send(closing(1000, strings.Repeat("r", n))), want(fails(1002)))
+		add("5.5", fmt.Sprint("reason of ", n), says(closing(1000, strings.Repeat("r", n))), gets(fails(1002)))
 	}
-	add("5.5.1", "two closes", send(closing(1000, ""), closing(1001, "")), want(echo(1000)))
-	add("5.5.1", "a text behind it", send(closing(1000, ""), txt("late")), want(echo(1000)))
-	add("5.5.1", "rubbish behind it", send(closing(4000, ""), headless(0xff, 0xff, 0xff, 0xff, 0xff, 0xff)), want(echo(4000)))
-	add("5.5.1", "half a frame behind it", send(closing(4000, ""), first(3, sized(300))), want(echo(4000)))
-	add("5.5.1", "a fragment behind it", send(closing(4000, ""), txt("late", unfinished)), want(echo(4000)))
-	add("5.5.1", "texts before it", send(txt("a"), txt("b"), txt("c"), closing(1000, "")), want("a", "b", "c", echo(1000)))
-	add("5.5.1", "behind a bad frame", send(control(3, ""), closing(1000, "")), want(fails(1002)))
+	add("5.5.1", "two closes", says(closing(1000, ""), closing(1001, "")), gets(echo(1000)))
+	add("5.5.1", "a text behind it", says(closing(1000, ""), txt("late")), gets(echo(1000)))
+	add("5.5.1", "rubbish behind it", says(closing(4000, ""), headless(0xff, 0xff, 0xff, 0xff, 0xff, 0xff)), gets(echo(4000)))
+	add("5.5.1", "half a frame behind it", says(closing(4000, ""), firstBytes(3, sized(300))), gets(echo(4000)))
+	add("5.5.1", "a fragment behind it", says(closing(4000, ""), txt("late", unfinished)), gets(echo(4000)))
+	add("5.5.1", "texts before it", says(txt("a"), txt("b"), txt("c"), closing(1000, "")), gets("a", "b", "c", echo(1000)))
+	add("5.5.1", "behind a bad frame", says(control(3, ""), closing(1000, "")), gets(fails(1002)))
 	return all
 }
 
@@ -101,34 +101,34 @@ func utf8Cases() (all []protoCase) {
 	for _, s := range valid {
 		name := fmt.Sprintf("%+q", s)
 		all = append(all,
-			protoCase{"8.1", "valid " + name, send(txt("<"+s+">"), txt(s)), want("<"+s+">", s), ""},
-			protoCase{"8.1", "valid in pieces " + name, send(cut(s, everywhere(s)...)), want(s), ""},
-			protoCase{"8.1", "valid in pieces with pings " + name, send(between(cut("<"+s+">", everywhere(s)...), pongOf("\xff"))), want("<" + s + ">"), ""})
+			protoCase{"8.1", "valid " + name, says(txt("<"+s+">"), txt(s)), gets("<"+s+">", s), ""},
+			protoCase{"8.1", "valid in pieces " + name, says(cut(s, everywhere(s)...)), gets(s), ""},
+			protoCase{"8.1", "valid in pieces with pings " + name, says(between(cut("<"+s+">", everywhere(s)...), pongOf("\xff"))), gets("<" + s + ">"), ""})
 	}
 	for _, s := range invalid {
 		name := fmt.Sprintf("%+q", s)
 		all = append(all,
-			protoCase{"8.1", "invalid " + name, send(txt("before"), txt(s)), want("before", fails(1007)), ""},
-			protoCase{"8.1", "invalid at the start " + name, send(txt(s + " and more")), want(fails(1007)), ""},
-			protoCase{"8.1", "invalid at the end " + name, send(txt("κόσμε " + s)), want(fails(1007)), ""},
-			protoCase{"8.1", "invalid in pieces " + name, send(cut("a"+s+"z", everywhere(s)...)), want(fails(1007)), ""},
-			protoCase{"5.6", "binary " + name, send(bin(s)), want([]byte(s)), ""})
+			protoCase{"8.1", "invalid " + name, says(txt("before"), txt(s)), gets("before", fails(1007)), ""},
+			protoCase{"8.1", "invalid at the start " + name, says(txt(s + " and more")), gets(fails(1007)), ""},
+			protoCase{"8.1", "invalid at the end " + name, says(txt("κόσμε " + s)), gets(fails(1007)), ""},
+			protoCase{"8.1", "invalid in pieces " + name, says(cut("a"+s+"z", everywhere(s)...)), gets(fails(1007)), ""},
+			protoCase{"5.6", "binary " + name, says(bin(s)), gets([]byte(s)), ""})
 	}
 	whole := "\xce\xba\xcf\x8c\xcf\x83\xf0\x9f\x98\x80"
 	for i := range len(whole) + 1 {
-		all = append(all, protoCase{"8.1", fmt.Sprint("cut at ", i), send(cut(whole, i), txt("next")), want(whole, "next"), ""})
+		all = append(all, protoCase{"8.1", fmt.Sprint("cut at ", i), says(cut(whole, i), txt("next")), gets(whole, "next"), ""})
 	}
 	return append(all,
-		protoCase{"8.1", "half a rune in each of two messages", send(txt("\xc3"), txt("\xa9")), want(fails(1007)), ""},
-		protoCase{"8.1", "a rune over a message and a ping", send(between(cut("\xc3\xa9", 1), ping("\xa9"))), want("\u00e9", pong("\xa9")), ""},
-		protoCase{"8.1", "a long text with one bad byte at its end", send(txt(strings.Repeat("x", 60000) + "\xff")), want(fails(1007)), ""},
+		protoCase{"8.1", "half a rune in each of two messages", says(txt("\xc3"), txt("\xa9")), gets(fails(1007)), ""},
+		protoCase{"8.1", "a rune over a message and a ping", says(between(cut("\xc3\xa9", 1), pingFrame("\xa9"))), gets("\u00e9", pong("\xa9")), ""},
+		protoCase{"8.1", "a long text with one bad byte at its end", says(txt(strings.Repeat("x", 60000) + "\xff")), gets(fails(1007)), ""},
 	)
 }
 
 // What the dialects make of sound frames: the contract's words, not the RFC's.
 func dialectCases() (all []protoCase) {
 	json := func(name, payload string, want ...any) {
-		all = append(all, protoCase{"json", name, send(one(opText, verbatim(payload)), txt("next")), append(want, "next"), "json"})
+		all = append(all, protoCase{"json", name, says(frameOf(opText, verbatim(payload)), txt("next")), append(want, "next"), "json"})
 	}
 	json("empty", "", refusal("invalid_message"))
 	json("white space", " \r\n\t", refusal("invalid_message"))
@@ -148,12 +148,12 @@ func dialectCases() (all []protoCase) {
 	json("an id that is a string", `{"type":"ping","id":"1"}`, refusal("invalid_option"))
 	json("an id of 2^53", `{"type":"ping","id":9007199254740992}`, refusal("invalid_option"))
 	all = append(all,
-		protoCase{"json", "a binary message", send(txt("before"), bin("{}")), want("before", []byte("{}")), "json"},
-		protoCase{"json", "an empty binary message", send(bin("")), want([]byte("")), "json"},
-		protoCase{"json", "a binary message in pieces", send(cutBinary("{}", 1)), want([]byte("{}")), "json"},
-		protoCase{"raw", "an empty text", send(txt(""), txt("")), want("", ""), "raw"},
-		protoCase{"raw", "a text that looks like a command", send(txt(`{"type":"leave","room":"r"}`)), want(`{"type":"leave","room":"r"}`), "raw"},
-		protoCase{"raw", "control characters", send(txt("\x00\x01\x1f\x7f\r\n")), want("\x00\x01\x1f\x7f\r\n"), "raw"},
+		protoCase{"json", "a binary message", says(txt("before"), bin("{}")), gets("before", []byte("{}")), "json"},
+		protoCase{"json", "an empty binary message", says(bin("")), gets([]byte("")), "json"},
+		protoCase{"json", "a binary message in pieces", says(cutBinary("{}", 1)), gets([]byte("{}")), "json"},
+		protoCase{"raw", "an empty text", says(txt(""), txt("")), gets("", ""), "raw"},
+		protoCase{"raw", "a text that looks like a command", says(txt(`{"type":"leave","room":"r"}`)), gets(`{"type":"leave","room":"r"}`), "raw"},
+		protoCase{"raw", "control characters", says(txt("\x00\x01\x1f\x7f\r\n")), gets("\x00\x01\x1f\x7f\r\n"), "raw"},
 	)
 	return all
 }
