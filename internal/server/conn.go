@@ -67,6 +67,9 @@ type conn struct {
 
 	// owned by the writer
 	next int // the member whose turn it is
+
+	// owned by the reader
+	limit int64 // of a message
 }
 
 // member is one room of a connection.
@@ -93,19 +96,14 @@ func (c *conn) end(cause Cause) Cause {
 	return cause
 }
 
-// closedByLibrary is told of a close frame that the library is about to write:
-// the answer to the client's, or its verdict on a message that inflates too
-// far. It returns what to write, once all answers to requests are out.
-func (c *conn) closedByLibrary(code websocket.StatusCode, answer bool) (websocket.StatusCode, string) {
-	cause := causeTooBig
-	if answer {
-		cause = causeClient
-	}
-	first := c.end(cause)
+// closedByClient is told of the client's close frame, which the library is about
+// to answer. It returns the answer, once all answers to requests are out.
+func (c *conn) closedByClient(code websocket.StatusCode) (websocket.StatusCode, string) {
+	first := c.end(causeClient)
 	<-c.answered
 	row := closeTable[first]
-	if first == causeClient && answer {
-		return code, row.text // the client's code comes back to it
+	if first == causeClient {
+		return code, row.text // its code comes back to it
 	}
 	return row.code, row.text
 }

@@ -62,21 +62,20 @@ func (f fragment) bytes() []byte {
 // change alters a frame.
 type change func(*fragment)
 
-func withKey(k ...byte) change   { return func(f *fragment) { f.key = [4]byte(k) } }
-func form(bits int) change       { return func(f *fragment) { f.form = bits } }
-func rsv(bits byte) change       { return func(f *fragment) { f.b0 |= bits } }
-func unmasked(f *fragment)       { f.unmasked = true }
-func unfinished(f *fragment)     { f.b0 &^= 0x80 }
-func opcode(op byte) change      { return func(f *fragment) { f.b0 = f.b0&0xf0 | op } }
-func claiming(n uint64) change   { return func(f *fragment) { f.claim, f.lies = n, true } }
-func headless(b ...byte) chunk   { return func(tongue) []byte { return b } }
-func first(n int, c chunk) chunk { return func(g tongue) []byte { return c(g)[:n] } }
-func short(n int, c chunk) chunk {
+func withKey(k ...byte) change        { return func(f *fragment) { f.key = [4]byte(k) } }
+func inForm(bits int) change          { return func(f *fragment) { f.form = bits } }
+func rsv(bits byte) change            { return func(f *fragment) { f.b0 |= bits } }
+func unmasked(f *fragment)            { f.unmasked = true }
+func unfinished(f *fragment)          { f.b0 &^= 0x80 }
+func claiming(n uint64) change        { return func(f *fragment) { f.claim, f.lies = n, true } }
+func headless(b ...byte) chunk        { return func(tongue) []byte { return b } }
+func firstBytes(n int, c chunk) chunk { return func(g tongue) []byte { return c(g)[:n] } }
+func lacking(n int, c chunk) chunk {
 	return func(g tongue) []byte { b := c(g); return b[:len(b)-n] }
 }
 
 // one is a frame with a payload of the dialect's.
-func one(op byte, payload func(tongue) []byte, changes ...change) chunk {
+func frameOf(op byte, payload func(tongue) []byte, changes ...change) chunk {
 	return func(g tongue) []byte {
 		f := fragment{b0: 0x80 | op, key: someKey, payload: payload(g)}
 		for _, c := range changes {
@@ -91,21 +90,21 @@ func verbatim(s string) func(tongue) []byte { return func(tongue) []byte { retur
 
 // txt is a whole message that publishes s.
 func txt(s string, changes ...change) chunk {
-	return one(opText, func(g tongue) []byte { return g.payload(s) }, changes...)
+	return frameOf(opText, func(g tongue) []byte { return g.payload(s) }, changes...)
 }
 
 // sized is a whole message of n bytes.
 func sized(n int, changes ...change) chunk {
-	return one(opText, func(g tongue) []byte { return sizedPayload(n, g) }, changes...)
+	return frameOf(opText, func(g tongue) []byte { return sizedPayload(n, g) }, changes...)
 }
 
 // bin is a whole binary message.
-func bin(s string, changes ...change) chunk { return one(opBinary, verbatim(s), changes...) }
+func bin(s string, changes ...change) chunk { return frameOf(opBinary, verbatim(s), changes...) }
 
-func ping(s string, changes ...change) chunk       { return one(opPing, verbatim(s), changes...) }
-func pongOf(s string, changes ...change) chunk     { return one(opPong, verbatim(s), changes...) }
-func closes(s string, changes ...change) chunk     { return one(opClose, verbatim(s), changes...) }
-func control(op byte, s string, c ...change) chunk { return one(op, verbatim(s), c...) }
+func pingFrame(s string, changes ...change) chunk  { return frameOf(opPing, verbatim(s), changes...) }
+func pongOf(s string, changes ...change) chunk     { return frameOf(opPong, verbatim(s), changes...) }
+func closes(s string, changes ...change) chunk     { return frameOf(opClose, verbatim(s), changes...) }
+func control(op byte, s string, c ...change) chunk { return frameOf(op, verbatim(s), c...) }
 
 // closing is a close frame with a code.
 func closing(code int, reason string, changes ...change) chunk {

@@ -8,7 +8,9 @@
 // them to the kernel in one write. Frames are encoded once for all subscribers,
 // header included, and go past the WebSocket library, which keeps the
 // handshake, the reading and the close. The pipe under both serialises writes
-// and knows when nothing may be written any more.
+// and knows when nothing may be written any more; what it reads it judges first,
+// so the library sees no frame that RFC 6455 forbids, and none that is
+// compressed.
 //
 // What the kernel holds unsent is bounded, so a subscriber's queue is where its
 // backlog is, and its policy decides about it. A write that makes no progress
@@ -39,6 +41,6 @@
 // HTTP surface; access.go, tokens and what they permit; publish.go, admin.go,
 // the handlers; upgrade.go, from request to connection; conn.go, a connection's
 // life; reader.go and command.go, what comes in; pump.go and lane.go, what goes
-// out; ping.go; pipe.go, scan.go and sock_*.go, the bytes; cause.go, the close
-// table.
+// out; ping.go; pipe.go, scan.go, deflate.go and sock_*.go, the bytes; cause.go,
+// the close table.
 package server

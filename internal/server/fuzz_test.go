@@ -81,7 +81,8 @@ func FuzzScan(f *testing.F) {
 		}
 		good, err := inPieces(len(stream) + 1)
 		for _, size := range []int{1, 1 + int(cut)} {
-			if g, e := inPieces(size); g != good || !errors.Is(e, err) {
+			// Of a close frame that is refused whole, more or less may be let by.
+			if g, e := inPieces(size); g != good && err == nil || !errors.Is(e, err) {
 				t.Fatalf("in pieces of %d: %d, %v; whole: %d, %v", size, g, e, good, err)
 			}
 		}

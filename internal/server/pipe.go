@@ -32,11 +32,10 @@ type pipe struct {
 	raw     net.Conn
 	tcp     *net.TCPConn // raw, where it is one; otherwise nil
 	timeout time.Duration
-	// onClose is called before a close frame of the library's own making is
-	// written, outside the mutex, and decides what is written instead. answer:
-	// it answers the client's close frame. It may wait for answers to requests
-	// to be written first.
-	onClose func(code websocket.StatusCode, answer bool) (websocket.StatusCode, string)
+	// onClose is called before the library answers the client's close frame,
+	// outside the mutex, and decides the answer. It may wait for answers to
+	// requests to be written first.
+	onClose func(websocket.StatusCode) (websocket.StatusCode, string)
 
 	// owned by the reader
 	leftover []byte
@@ -45,8 +44,8 @@ type pipe struct {
 	// deaf: nothing is read any more. Where frames are not in order, nobody
 	// knows where the next one begins (RFC 6455, section 7.1.7).
 	deaf atomic.Bool
-	// verdict is set once the server has decided the close; until then a close
-	// frame is the library's.
+	// verdict is set once the server has decided the close; until then the
+	// library writes a close frame only to answer the client's.
 	verdict atomic.Pointer[closing]
 	// written counts bytes that the kernel took, as a sign of life.
 	written atomic.Int64
@@ -63,7 +62,7 @@ type pipe struct {
 	deadline time.Time
 }
 
-func newPipe(raw net.Conn, leftover []byte, timeout time.Duration, onClose func(websocket.StatusCode, bool) (websocket.StatusCode, string)) *pipe {
+func newPipe(raw net.Conn, leftover []byte, timeout time.Duration, onClose func(websocket.StatusCode) (websocket.StatusCode, string)) *pipe {
 	p := &pipe{raw: raw, leftover: leftover, timeout: timeout, onClose: onClose}
 	p.tcp, _ = raw.(*net.TCPConn)
 	return p
@@ -127,7 +126,7 @@ func (p *pipe) lastWords(b []byte) (websocket.StatusCode, string) {
 	if len(b) >= 4 {
 		code = websocket.StatusCode(binary.BigEndian.Uint16(b[2:4]))
 	}
-	return p.onClose(code, p.scan.closed)
+	return p.onClose(code)
 }
 
 const opClose = 8

@@ -45,6 +45,7 @@ func (c *conn) read() {
 			if cause == causeTooBig {
 				c.srv.rejectPublish(hub.MessageTooLarge) // nothing else is that large
 			}
+			_ = c.pipe.SetReadDeadline(time.Time{}) // the close handshake reads on
 			c.end(cause)
 			return
 		}
@@ -61,25 +62,41 @@ func (c *conn) readMessage() error {
 	if err := c.pipe.SetReadDeadline(time.Now().Add(assemblyTimeout)); err != nil {
 		return err
 	}
+	compressed := c.deflate && c.pipe.scan.next()
 	buf := readBuffers.Get().(*bytes.Buffer)
-	defer func() {
-		if buf.Cap() <= keepBuffer {
-			buf.Reset()
-			readBuffers.Put(buf)
-		}
-	}()
-	if _, err := buf.ReadFrom(r); err != nil {
-		// The close handshake reads on.
-		_ = c.pipe.SetReadDeadline(time.Time{})
+	defer freeBuffer(buf)
+	bound := c.limit
+	if compressed {
+		bound = deflatedLimit(bound)
+	}
+	if _, err := buf.ReadFrom(io.LimitReader(r, bound+1)); err != nil {
 		return err
+	}
+	if int64(buf.Len()) > bound {
+		return errTooBig
 	}
 	if err := c.pipe.SetReadDeadline(time.Time{}); err != nil {
 		return err
+	}
+	if compressed {
+		plain := readBuffers.Get().(*bytes.Buffer)
+		defer freeBuffer(plain)
+		if err := inflate(plain, buf, c.limit); err != nil {
+			return err
+		}
+		buf = plain
 	}
 	if c.ended() == causeNone {
 		c.handle(typ, buf.Bytes())
 	}
 	return nil
+}
+
+func freeBuffer(b *bytes.Buffer) {
+	if b.Cap() <= keepBuffer {
+		b.Reset()
+		readBuffers.Put(b)
+	}
 }
 
 // causeOfReadError tells a connection that broke from a client that broke the
@@ -90,8 +107,6 @@ func causeOfReadError(err error) Cause {
 	switch {
 	case errors.As(err, &bad):
 		return bad.cause
-	case errors.Is(err, websocket.ErrMessageTooBig):
-		return causeTooBig
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return causeProtocol
 	case websocket.CloseStatus(err) != -1, errors.Is(err, errEnded), errors.Is(err, errPipeClosed), errors.Is(err, io.ErrUnexpectedEOF),

@@ -35,6 +35,10 @@ var (
 // any bytes, tells a message that is too large only once all that is allowed of
 // it has come, and after some bad frames sends no close frame. What a text
 // message holds is not judged here, nor how far a compressed one inflates.
+//
+// The library knows nothing of compression: the scanner takes the bit that marks
+// a compressed message (RFC 7692, section 6) out of the stream, and keeps it for
+// the reader.
 type frameScanner struct {
 	// limit is the largest message, as it comes.
 	limit uint64
@@ -47,15 +51,30 @@ type frameScanner struct {
 	fragments int    // of the message under way
 	size      uint64 // of the message under way
 	allowed   uint64 // size may reach this
+	// compressed tells of each message that the library has not begun whether
+	// it is compressed.
+	compressed []bool
 	// closing holds what has come of a close frame's payload, while inClose.
 	inClose bool
 	closing []byte
-	// closed: a close frame has come, and it was a good one.
-	closed bool
 }
 
-// scan judges the next bytes of the stream. It returns how many of them come
-// before the first that must not be read, and why.
+// maxAhead is more messages than the library's buffer holds.
+const maxAhead = readBufferBytes
+
+// next reports whether the message that the library has begun is compressed.
+func (s *frameScanner) next() bool {
+	if len(s.compressed) == 0 {
+		return false
+	}
+	is := s.compressed[0]
+	s.compressed = append(s.compressed[:0], s.compressed[1:]...)
+	return is
+}
+
+// scan judges the next bytes of the stream, and changes them where a message is
+// compressed. It returns how many of them come before the first that must not be
+// read, and why.
 func (s *frameScanner) scan(b []byte) (good int, err error) {
 	for good < len(b) {
 		if s.skip > 0 {
@@ -67,6 +86,9 @@ func (s *frameScanner) scan(b []byte) (good int, err error) {
 			continue
 		}
 		s.header[s.have] = b[good]
+		if s.have == 0 && s.deflate && compresses(b[good]) {
+			b[good] &^= rsv1Bit
+		}
 		s.have++
 		if s.have >= 2 && s.have == s.headerLen() {
 			s.have = 0
@@ -94,9 +116,7 @@ func (s *frameScanner) payload(b []byte) error {
 	for i := range s.closing {
 		s.closing[i] ^= mask[i%4]
 	}
-	err := judgeClose(s.closing)
-	s.closed = err == nil
-	return err
+	return judgeClose(s.closing)
 }
 
 // judgeClose judges what a close frame carries, if it carries anything.
@@ -136,6 +156,13 @@ const (
 	opPong                   = 10
 )
 
+// compresses reports whether a frame that begins with b begins a compressed
+// message.
+func compresses(b byte) bool {
+	opcode := b & 0x0f
+	return b&rsvBits == rsv1Bit && opcode != opContinuation && opcode <= opBinary
+}
+
 // frame judges the header that is complete.
 func (s *frameScanner) frame() error {
 	n, shortest := uint64(s.header[1]&0x7f), uint64(0)
@@ -148,7 +175,7 @@ func (s *frameScanner) frame() error {
 	s.skip = n
 	fin, rsv, opcode := s.header[0]&finBit != 0, s.header[0]&rsvBits, s.header[0]&0x0f
 	control := opcode >= opClose
-	compressed := s.deflate && rsv == rsv1Bit && !control && opcode != opContinuation
+	compressed := s.deflate && compresses(s.header[0])
 	switch {
 	case s.header[1]&0x80 == 0:
 		return errUnmasked
@@ -160,7 +187,6 @@ func (s *frameScanner) frame() error {
 		return errControl
 	case opcode == opClose:
 		s.inClose, s.closing = n > 0, s.closing[:0]
-		s.closed = n == 0
 		return nil
 	case control: // it may stand between fragments
 		return nil
@@ -175,8 +201,10 @@ func (s *frameScanner) fragment(n uint64, fin, compressed bool) error {
 	if s.fragments == 0 {
 		s.size, s.allowed = 0, s.limit
 		if compressed {
-			// What cannot be compressed grows by less than this.
-			s.allowed += s.limit/64 + 64
+			s.allowed = uint64(deflatedLimit(int64(s.limit)))
+		}
+		if s.deflate && len(s.compressed) < maxAhead {
+			s.compressed = append(s.compressed, compressed)
 		}
 	}
 	s.fragments++

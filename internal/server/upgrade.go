@@ -185,20 +185,24 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, p permit, join 
 		s.refuseHandshake(w, r, &hub.Error{Code: hub.InvalidOption, Detail: "a WebSocket handshake has no body"})
 		return
 	}
+	deflate, err := negotiateDeflate(r.Header)
+	if err != nil {
+		s.refuseHandshake(w, r, &hub.Error{Code: hub.InvalidOption, Detail: err.Error()})
+		return
+	}
+	// Two versions are none (RFC 6455, section 11.3.5); the library looks at the
+	// first.
+	r.Header.Set("Sec-WebSocket-Version", strings.Join(r.Header.Values("Sec-WebSocket-Version"), ", "))
 	if err := s.admit(); err != nil {
 		s.refuseHandshake(w, r, err)
 		return
 	}
 	c := s.newConn(r, p)
 	h := &hijacker{ResponseWriter: w, conn: c}
-	mode := websocket.CompressionDisabled
-	if s.cfg.Compression {
-		mode = websocket.CompressionNoContextTakeover
-	}
 	ws, err := websocket.Accept(h, r, &websocket.AcceptOptions{
 		Subprotocols:       []string{Protocol},
-		InsecureSkipVerify: true, // the guard has judged the origin
-		CompressionMode:    mode,
+		InsecureSkipVerify: true,                          // the guard has judged the origin
+		CompressionMode:    websocket.CompressionDisabled, // it is done here
 		OnPingReceived: func(_ context.Context, payload []byte) bool {
 			c.pingedBy(payload)
 			return false
@@ -211,7 +215,11 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, p permit, join 
 		h.explain()
 		return
 	}
+	ws.SetReadLimit(-1) // the scanner and the reader have their own
 	c.ws, c.pipe = ws, h.pipe
+	if c.deflate = s.cfg.Compression && deflate != ""; c.deflate {
+		h.Header().Set("Sec-WebSocket-Extensions", deflate)
+	}
 	c.lane.push(responseHead(http.StatusSwitchingProtocols, h.Header()))
 	if ws.Subprotocol() != "" {
 		c.dialect = dialectJSON
@@ -219,9 +227,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, p permit, join 
 		c.rawRoom = join.Room
 	}
 	c.limitReads()
-	c.pipe.scan.limit = uint64(c.readLimit())
-	c.deflate = strings.Contains(h.Header().Get("Sec-WebSocket-Extensions"), "server_no_context_takeover")
-	c.pipe.scan.deflate = c.deflate
+	c.pipe.scan.limit, c.pipe.scan.deflate = uint64(c.readLimit()), c.deflate
 	c.start(join)
 }
 
@@ -259,11 +265,10 @@ func (c *conn) start(join *joinCommand) {
 // limitReads bounds the messages that the client may send. Who has shown no
 // token has nothing to say but that.
 func (c *conn) limitReads() {
-	limit := c.readLimit()
+	c.limit = c.readLimit()
 	if c.permit.anonymous() {
-		limit = auth.MaxTokenBytes + envelopeBytes
+		c.limit = auth.MaxTokenBytes + envelopeBytes
 	}
-	c.ws.SetReadLimit(limit)
 }
 
 // readLimit is the largest message that any client of this dialect may send.
@@ -339,7 +344,7 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	// Not h: it would keep the request, and net/http's buffers, for as long as
 	// the connection lives.
 	c := h.conn
-	h.pipe = newPipe(raw, leftover, c.srv.cfg.WriteTimeout, c.closedByLibrary)
+	h.pipe = newPipe(raw, leftover, c.srv.cfg.WriteTimeout, c.closedByClient)
 	if err := h.pipe.limitUnsent(h.conn.srv.cfg.MaxUnsentBytes); err != nil {
 		return nil, nil, errors.Join(err, raw.Close())
 	}
