@@ -15,6 +15,7 @@ import (
 // demoReport is how things stand, room by room.
 type demoReport struct {
 	rooms                []roomReport
+	disturbed            time.Duration   // how long there have been laggards
 	alone, beside, apart []time.Duration // sorted; see demo
 }
 
@@ -54,6 +55,9 @@ func (d *demo) look() demoReport {
 	d.mu.Lock()
 	report := demoReport{alone: d.alone.sorted(), beside: d.beside.sorted(), apart: d.apart.sorted()}
 	d.mu.Unlock()
+	if since := d.laggards.Load(); since > 0 {
+		report.disturbed = time.Since(d.start) - time.Duration(since)
+	}
 	for _, room := range d.rooms {
 		report.rooms = append(report.rooms, room.look())
 	}

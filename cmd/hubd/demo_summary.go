@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"hubd/internal/queue"
 )
@@ -19,17 +20,30 @@ var demoRules = [queue.NumPolicies]string{
 // summary tells in words what each policy cost, and whom.
 func (r demoReport) summary() string {
 	var b strings.Builder
-	for _, room := range r.rooms {
-		if room.control {
-			continue
-		}
-		fmt.Fprintf(&b, "%v: %s. %s\n", room.policy, demoRules[room.policy], room.verdict())
-		for _, c := range room.clients {
-			fmt.Fprintf(&b, "  %-6s %s\n", c.pace, c.fate(room))
+	if r.disturbed == 0 {
+		b.WriteString("The slow and the stuck had not joined yet, so nobody paid anything.\n")
+	} else {
+		fmt.Fprintf(&b, "What a slow and a stuck subscriber cost in %s, and whom:\n\n", seconds(r.disturbed.Round(100*time.Millisecond)))
+		for _, room := range r.rooms {
+			if !room.control {
+				b.WriteString(room.summary())
+			}
 		}
 	}
 	fmt.Fprintf(&b, "\n%s%s\n%s", r.staleness(), r.conservation(), r.swiftness())
-	b.WriteString("\nWith numbers of your own: hubd simulate, hubd plan. Which policy for what: docs/policies.md\n")
+	b.WriteString(`
+In earnest a subscriber that reads nothing for 10 s is cut off, whatever the policy;
+here it was left alone. With numbers of your own: hubd simulate, hubd plan.
+`)
+	return b.String()
+}
+
+func (r *roomReport) summary() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s. %s\n", r.name, demoRules[r.policy], r.verdict())
+	for i := range r.clients {
+		fmt.Fprintf(&b, "  %-6s %s\n", r.clients[i].pace, r.clients[i].fate(r))
+	}
 	return b.String()
 }
 
@@ -57,7 +71,7 @@ func (r *roomReport) verdict() string {
 }
 
 // fate says what became of one client.
-func (c *clientReport) fate(room roomReport) string {
+func (c *clientReport) fate(room *roomReport) string {
 	if c.gone > 0 {
 		return fmt.Sprintf("was cut off %s after it joined, and lost the %s on the way to it; %d more were published since.",
 			seconds(c.gone-c.joined), messages(c.lost()), c.since-min(c.since, c.Offered))
@@ -100,7 +114,7 @@ func (r demoReport) staleness() string {
 	if len(parts) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("What the slow read last was on average this old: %s.\n", list(parts))
+	return fmt.Sprintf("The last messages that the slow ones read were on average this old: %s.\n", list(parts))
 }
 
 // conservation adds up the books of all.

@@ -32,8 +32,11 @@
 //   - feeds.go: the configuration file
 //   - descriptors_*.go, memory.go: the limits on open files and on memory
 //   - tokens.go: the flags of authentication, and the command token
-//   - serve.go, config.go, publish.go, tail.go, simulate.go, plan.go,
-//     health.go, version.go: a command each
+//   - serve.go, simulate.go, plan.go, publish.go, tail.go, config.go, health.go,
+//     version.go: a command each
+//   - demo.go, demo_room.go: the demo's play; its rooms and real clients
+//   - demo_report.go, demo_summary.go: how things stand, and what it came to
+//   - screen.go, terminal_*.go: a table that changes in place
 //   - client.go: finding a server, and its refusals
 //   - tail_session.go, tail_print.go: one connection of tail; what it prints
 //   - slow.go, slow_*.go: reading slowly on purpose

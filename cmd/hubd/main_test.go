@@ -112,7 +112,7 @@ func TestHelp(t *testing.T) {
 	for _, args := range [][]string{{"--help"}, {"-h"}, {"help"}} {
 		hubd(t, args...).want(t, 0, "Usage: hubd <command>", "")
 	}
-	for _, command := range []string{"serve", "publish", "tail", "config", "health", "version"} {
+	for _, command := range []string{"serve", "demo", "simulate", "plan", "publish", "tail", "token", "config", "health", "version"} {
 		hubd(t, command, "--help").want(t, 0, "Usage: hubd "+command, "")
 		hubd(t, "help", command).want(t, 0, "Usage: hubd "+command, "")
 	}
@@ -127,7 +127,7 @@ func TestMisuse(t *testing.T) {
 		want string
 	}{
 		{[]string{"tial", "lobby"}, "there is no command tial; did you mean tail?\nRun \"hubd --help\""},
-		{[]string{"nonsense"}, "there is no command nonsense; known: serve, publish"},
+		{[]string{"nonsense"}, "there is no command nonsense; known: serve, demo, simulate, plan, publish"},
 		{[]string{"serve", "extra"}, "unexpected argument extra\nRun \"hubd serve --help\""},
 		{[]string{"--drain-windw", "3s"}, `unknown flag --drain-windw, did you mean "--drain-window"?`},
 		{[]string{"serve", "--addr"}, "--addr: a value must follow"},

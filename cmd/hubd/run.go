@@ -26,10 +26,10 @@ type commands struct {
 
 	Serve    serveCommand    `cmd:"" default:"withargs" help:"Run the server. This is what hubd does when no command is given."`
 	Demo     demoCommand     `cmd:"" help:"See in twenty seconds who pays for a slow subscriber under each policy."`
-	Publish  publishCommand  `cmd:"" help:"Publish a message to a room: the argument, or each line of standard input."`
-	Tail     tailCommand     `cmd:"" help:"Follow rooms: print their messages, and every loss, as they come."`
 	Simulate simulateCommand `cmd:"" help:"Show what a policy costs: run the server's queues on numbers of your choosing."`
 	Plan     planCommand     `cmd:"" help:"Work out what limits queues should have, and what comes of it: loss, age, memory."`
+	Publish  publishCommand  `cmd:"" help:"Publish a message to a room: the argument, or each line of standard input."`
+	Tail     tailCommand     `cmd:"" help:"Follow rooms: print their messages, and every loss, as they come."`
 	Token    tokenCommand    `cmd:"" help:"Make a token for testing, for a server that asks for tokens."`
 	Config   configCommand   `cmd:"" help:"Check a configuration of the server and print the effective one."`
 	Health   healthCommand   `cmd:"" help:"Ask a running server whether it is alive; for container health checks."`
