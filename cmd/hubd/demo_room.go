@@ -123,7 +123,7 @@ func (r *demoRoom) post(ctx context.Context, n int) error {
 // demoMessage is a text of the demo's size that says when it was published.
 func demoMessage(n int, at time.Duration) []byte {
 	text := fmt.Appendf(nil, "message %d, published at %v ", n, at)
-	return append(text, strings.Repeat(".", max(0, demoSize-len(text)))...)
+	return append(text, strings.Repeat(" ", max(0, demoSize-len(text)))...)
 }
 
 // publishedAt reads the time that demoMessage wrote.
