@@ -122,6 +122,15 @@ func TestRenderTableOutsideTheDomain(t *testing.T) {
 	}
 }
 
+// TestNoteOfKeys: with keys no queue is cleared.
+func TestNoteOfKeys(t *testing.T) {
+	cfg := Config{Policies: []queue.Policy{queue.KeepLatest}, Keys: 3, Subscribers: []Subscriber{{Drain: 1}}}
+	const want = "a message makes room for a newer one of its key: "
+	if note := run(t, cfg)[0].Subscribers[0].Note; !strings.HasPrefix(note, want) {
+		t.Errorf("the note is %q, want %q", note, want)
+	}
+}
+
 // TestRenderJSON holds the shape to what is promised, no more and no less, and
 // the figures to those of the default scenario.
 func TestRenderJSON(t *testing.T) {

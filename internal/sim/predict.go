@@ -32,7 +32,11 @@ func (c Config) predict(policy queue.Policy, s Subscriber, seen *Seen) {
 	case policy == queue.Disconnect && loss > 0:
 		seen.Predicted = capacity + 1 // all that is queued, and the frame too many
 	case policy == queue.KeepLatest && loss > 0:
-		outside = append(outside, "clearing the queue gives its credit back")
+		if c.Keys > 0 {
+			outside = append(outside, "a message makes room for a newer one of its key")
+		} else {
+			outside = append(outside, "clearing the queue gives its credit back")
+		}
 	}
 	seen.InDomain = len(outside) == 0
 	seen.Note = compare(outside, seen.Predicted, seen.Lost)
