@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -83,6 +85,44 @@ func TestSimulateFlags(t *testing.T) {
 		t.Errorf("a policy named twice is run twice:\n%s", got.stdout)
 	}
 	invocation{args: []string{"simulate"}, env: []string{"HUBD_TICKS=7", "HUBD_DRAIN=3"}}.run(t.Context()).want(t, 0, "7 ticks", "")
+}
+
+// TestPoliciesDocument holds the document on policies to what the commands say.
+func TestPoliciesDocument(t *testing.T) {
+	document, err := os.ReadFile("../../docs/policies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(document)
+	_, table, _ := strings.Cut(hubd(t, "simulate").stdout, "\n\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	if !strings.Contains(text, "```\n"+table+"\n```") {
+		t.Errorf("the table of simulate is not:\n%s", table)
+	}
+	_, feeds, _ := strings.Cut(text, "```yaml\n")
+	feeds, _, _ = strings.Cut(feeds, "```")
+	hubd(t, "config", "--config", file(t, feeds)).want(t, 0, `name: "audit"`, "")
+	for _, match := range regexp.MustCompile("(?m)^hubd ((simulate|plan) .*)$|`hubd ((?:simulate|plan) --[^`]*)`").FindAllStringSubmatch(text, -1) {
+		got := hubd(t, strings.Fields(match[1]+match[3])...)
+		got.want(t, 0, " ", "")
+	}
+	for args, want := range map[string]string{
+		"plan --policy disconnect --rate 5 --size 300 --stall 30s --subscribers 5000 --slow 50 --drain 1":       "151, 64 KiB, 37.8 s, 1.26/s, 926 KiB, 887 MiB",
+		"plan --policy keep-latest --rate 10 --size 200 --subscribers 20000 --drain 2":                          "1, 64 KiB, 100 ms, 50.6 KiB, 4.4 ms",
+		"plan --policy drop-oldest,drop-newest --rate 2 --size 500 --stall 60s --subscribers 10000 --drain 0.5": "121, 64 KiB, 60.5 s, 4.03 min",
+		"plan --policy keep-latest --rate 600 --keys 30 --size 100 --subscribers 300 --rooms 100 --drain 100":   "31, 64 KiB, 310 ms, 396%",
+		"plan --policy reject-publish --rate 20 --size 1KiB --stall 10s --subscribers 5 --slow 1 --drain 5":     "201, 201 KiB, 75%, 13.4 s",
+	} {
+		if !strings.Contains(text, "hubd "+args+"\n") {
+			t.Errorf("the document has no %s", args)
+		}
+		got := hubd(t, strings.Fields(args)...).stdout
+		for _, figure := range strings.Split(want, ", ") {
+			if !strings.Contains(got, " "+figure) {
+				t.Errorf("%s says no longer %s", args, figure)
+			}
+		}
+	}
 }
 
 func TestSimulateMisuse(t *testing.T) {
