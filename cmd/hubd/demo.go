@@ -28,15 +28,11 @@ func (c *demoCommand) Help() string {
 }
 
 func (c *demoCommand) configure(p *program) {
-	host, _, err := net.SplitHostPort(c.Addr)
-	switch {
-	case err != nil:
-		p.listenAddr("addr", c.Addr, true)
-	case !loopbackHost(host):
+	if host, _, err := net.SplitHostPort(c.Addr); err == nil && !loopbackHost(host) {
 		p.wrong("addr", "%s can be reached from other machines, which a demo should not be; give a loopback address like 127.0.0.1:8080", c.Addr)
-	default:
-		p.listenAddr("addr", c.Addr, true)
+		return
 	}
+	p.listenAddr("addr", c.Addr, true)
 }
 
 func (c *demoCommand) run(ctx context.Context, p *program) error {
