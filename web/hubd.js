@@ -544,14 +544,19 @@ class SocketLink {
     }
     const socket = this.#socket;
     this.#timer = hub.clock.setTimeout(() => this.#end({ code: 1006, reason: "the hub did not answer" }), hub.options.connectTimeout);
+    let open = false;
     socket.onopen = () => {
+      open = true;
       hub.clock.clearTimeout(this.#timer);
       this.heardAt = hub.clock.now();
       opened();
     };
     socket.onmessage = (event) => this.#received(event.data);
     socket.onclose = (event) => this.#end({ code: event.code || 1006, reason: event.reason || REASONS[event.code] || `close code ${event.code}` });
-    socket.onerror = () => {}; // a close always follows
+    // A close follows, but not in every Node when the handshake has failed.
+    socket.onerror = () => {
+      if (!open) this.#end({ code: 1006, reason: "the WebSocket handshake failed" });
+    };
   }
 
   #end(why) {
@@ -566,6 +571,7 @@ class SocketLink {
     this.#hub.clock.clearTimeout(this.#timer);
     if (this.#socket) {
       this.#socket.onopen = this.#socket.onmessage = this.#socket.onclose = null;
+      this.#socket.onerror = () => {}; // closing may be an error, and with the package ws one needs a listener
       this.#socket.close(1000);
     }
     const lost = new HubdError("link_lost", "the link was lost before the hub answered", { maybePublished: true });

@@ -60,6 +60,14 @@ test("a handshake that nobody answers is given up", async () => {
   c.hub.close();
 });
 
+test("a failed handshake counts as such, also where no close event follows", async () => {
+  const c = start({ answer: () => "hang" });
+  c.server.sockets[0].onerror({});
+  await c.clock.advance(5 * SECOND); // what is asked over HTTP hangs as well
+  assert.equal(c.events.of("close").length, 1);
+  c.hub.close();
+});
+
 test("a page in the page cache holds no link, and comes back where it was", async () => {
   const c = start();
   const events = recordRoom(c.hub.join("r"));
