@@ -379,8 +379,8 @@ func TestFaultButtons(t *testing.T) {
 		return `Number(document.querySelector('.fact-` + name + `').textContent.split(' ')[0].replaceAll(',', ''))`
 	}
 	p.eventually(fmt.Sprintf(`%s + %s === %d`, figure("received"), figure("missed"), last))
-	if missed := eval[int](p, figure("missed")); missed < 100 {
-		t.Errorf("%d messages were missed while the queue was full, want 100 or more", missed)
+	if missed := eval[int](p, figure("missed")); missed == 0 {
+		t.Errorf("%d messages were missed while the queue was full, want some", missed)
 	}
 	p.eventually(`document.querySelector('#stall').textContent === 'Stop reading for 5 s'`)
 }
