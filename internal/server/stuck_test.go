@@ -89,9 +89,9 @@ func TestTheStuckAreCutOffOverTCP(t *testing.T) {
 	n.wants(0, "hubd_rooms")
 	n.wants(0, "hubd_retained_bytes")
 	eachIsLoggedOnce(t, n, stuck)
-	if left := n.orphans(); left != 0 {
-		t.Errorf("the kernel still holds %d sockets of the %d, with what was to be sent", left, stuck)
-	}
+	// A socket that is closed with something left to send stays for as long as
+	// its client does, which is still there.
+	n.await("the kernel to let go of the sockets", func() bool { return n.orphans() == 0 })
 	for _, w := range clients {
 		w.conn.Close()
 	}
