@@ -49,7 +49,7 @@ func TestChurn(t *testing.T) {
 	}
 	others.Go(func() { c.operate(rand.New(rand.NewPCG(seed, 1<<32))) })
 	for i := range 4 {
-		publishers.Go(func() { c.publish(rand.New(rand.NewPCG(seed, 1<<33+uint64(i))), i, size(300, 20_000)) })
+		publishers.Go(func() { c.publish(rand.New(rand.NewPCG(seed, 1<<33+uint64(i))), i, size(200, 20_000)) })
 	}
 	publishers.Wait()
 	close(c.over)

@@ -50,7 +50,7 @@ func TestTheHandshakesAnswerComesAfterTheJoin(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			for range size(100, 5000) {
+			for range size(50, 5000) {
 				w, err := n.tryNarrow("/rooms/" + name)
 				if err != nil {
 					t.Error(err)

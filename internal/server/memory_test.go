@@ -84,7 +84,7 @@ func TestStalledSubscribersHoldLittle(t *testing.T) {
 // Clients join and break the connection in the same breath. Nobody is left in a
 // room, no room is left, nor anything else.
 func TestJoinsRacingResets(t *testing.T) {
-	clients, rounds := size(300, 5000), 4
+	clients, rounds := size(200, 5000), 4
 	// A collection would close what was forgotten.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	n := start(t, bare(), lenient(server.Config{MaxConnections: 100_000, CloseTimeout: 100 * time.Millisecond}))
@@ -166,12 +166,13 @@ func TestTheKernelsBacklogIsBounded(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("TCP_NOTSENT_LOWAT is Linux's")
 	}
+	const bytes = 4096
 	backlog := func(limit int) (unsent, sent int) {
 		n := start(t, bare(everywhere(queue.DropNewest, queue.Limits{Messages: 8})), lenient(server.Config{MaxUnsentBytes: limit}))
 		n.narrow("/rooms/lobby")
 		n.joined("lobby", 1)
-		s := n.stuck("lobby", 1024)
-		return s.UnsentBytes, s.Sent * 1024
+		s := n.stuck("lobby", bytes)
+		return s.UnsentBytes, s.Sent * bytes
 	}
 	bounded, sent := backlog(0)
 	t.Logf("bounded: %d bytes unsent, %d bytes of messages counted as sent", bounded, sent)

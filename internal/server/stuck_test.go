@@ -2,8 +2,11 @@ package server_test
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,9 +89,33 @@ func TestTheStuckAreCutOffOverTCP(t *testing.T) {
 	n.wants(0, "hubd_rooms")
 	n.wants(0, "hubd_retained_bytes")
 	eachIsLoggedOnce(t, n, stuck)
+	// A socket that is closed with something left to send stays for as long as
+	// its client does, which is still there.
+	n.await("the kernel to let go of the sockets", func() bool { return n.orphans() == 0 })
 	for _, w := range clients {
 		w.conn.Close()
 	}
+}
+
+// orphans counts the server's sockets that were closed and go on sending
+// (proc_pid_net(5): FIN_WAIT1 is 04).
+func (n *node) orphans() (count int) {
+	n.t.Helper()
+	table, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		n.t.Skip("there is no /proc/net/tcp")
+	}
+	var port int
+	if _, err := fmt.Sscanf(n.url, "http://127.0.0.1:%d", &port); err != nil {
+		n.t.Fatal(err)
+	}
+	local := fmt.Sprintf("0100007F:%04X", port)
+	for line := range strings.Lines(string(table)) {
+		if f := strings.Fields(line); len(f) > 3 && f[1] == local && f[3] == "04" {
+			count++
+		}
+	}
+	return count
 }
 
 func eachIsLoggedOnce(t *testing.T, n *node, evictions int) {
@@ -167,6 +194,52 @@ func TestWhatWasWrittenInPartIsNotSent(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A write that ended in the midst of a frame is the last: whatever followed it,
+// the client would take for the rest of the frame.
+func TestNothingFollowsHalfAFrame(t *testing.T) {
+	const timeout = 2 * time.Second
+	bubble(t, bare(), server.Config{WriteTimeout: timeout, CloseTimeout: time.Minute, PingInterval: time.Hour}, func(t *testing.T, n *node) {
+		w := n.wire("/rooms/lobby")
+		for i := range 3 {
+			n.publishes("lobby", sequel(i, 1500))
+			rest()
+		}
+		time.Sleep(timeout + timeout/4) // of the bubble
+		rest()
+		// It reads only now, and makes room, in case somebody has more to say.
+		if b, err := io.ReadAll(w.conn); err != nil || len(b) != 2048 {
+			t.Errorf("%d bytes, %v; the network held 2048", len(b), err)
+		}
+		n.wants(1, "hubd_connections_closed_total", "reason", "write_timeout")
+	})
+}
+
+// What the writer takes at once is no longer the policy's to drop: it is no more
+// than 64 KiB, and less where the client is slow.
+func TestABatchIsBounded(t *testing.T) {
+	const bytes = 1500
+	bubble(t, bare(), lenient(server.Config{}), func(t *testing.T, n *node) {
+		w := n.wire("/rooms/lobby")
+		for i := range 200 {
+			n.publishes("lobby", sequel(i, bytes))
+		}
+		for _, wait := range []time.Duration{0, time.Second, 0} {
+			time.Sleep(wait) // of the bubble
+			for range 3 {
+				if _, err := w.tryMessage(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			rest()
+			inFlight := n.value("hubd_frames_in_flight")
+			t.Logf("%v in flight", inFlight)
+			if inFlight*bytes > 64<<10 {
+				t.Errorf("%v frames of %d bytes are in flight", inFlight, bytes)
+			}
+		}
+	})
 }
 
 // Who is kicked gets what is queued, and nothing that is published later,
