@@ -11,15 +11,15 @@ import (
 	"hubd/internal/server"
 )
 
-// pieces are tokens, and where no piece of them may be found.
-type pieces struct {
+// scraps are tokens, and where no piece of them may be found.
+type scraps struct {
 	t       *testing.T
 	windows map[string]string // of 20 characters, to the name of the token
 	looked  int
 }
 
-func newPieces(t *testing.T, tokens map[string]string) *pieces {
-	p := &pieces{t: t, windows: map[string]string{}}
+func newScraps(t *testing.T, tokens map[string]string) *scraps {
+	p := &scraps{t: t, windows: map[string]string{}}
 	const size = 20
 	for name, token := range tokens {
 		for i := 0; i+size <= len(token); i++ {
@@ -30,7 +30,7 @@ func newPieces(t *testing.T, tokens map[string]string) *pieces {
 }
 
 // absent fails the test over a piece in text.
-func (p *pieces) absent(where, text string) {
+func (p *scraps) absent(where, text string) {
 	p.t.Helper()
 	p.looked += len(text)
 	const size = 20
@@ -42,7 +42,7 @@ func (p *pieces) absent(where, text string) {
 	}
 }
 
-func (p *pieces) reply(where string, r reply) {
+func (p *scraps) reply(where string, r reply) {
 	p.t.Helper()
 	p.absent("the body of "+where, r.body)
 	for name, values := range r.header {
@@ -59,7 +59,7 @@ func TestTokensLeaveNoTrace(t *testing.T) {
 		"good": everything.token(t), "refreshed": grant{join: []string{"*", "a"}}.token(t), "expired": grant{exp: -time.Hour}.token(t),
 		"forged": grant{key: "x"}.token(t), "nobody's": grant{sub: "nobody"}.token(t), "of another": grant{sub: "bob", join: []string{"*"}}.token(t),
 	}
-	p := newPieces(t, tokens)
+	p := newScraps(t, tokens)
 	host := "Host: " + strings.TrimPrefix(n.url, "http://") + "\r\n"
 	for name, token := range tokens {
 		for _, w := range ways {
@@ -146,7 +146,7 @@ func TestPanicLeavesNoTrace(t *testing.T) {
 	sc := guarded(t, server.Config{Now: func() time.Time { panic("out of order") }}, 0)
 	n := start(t, hub.Config{}, sc)
 	token := everything.token(t)
-	p := newPieces(t, map[string]string{"good": token})
+	p := newScraps(t, map[string]string{"good": token})
 	for i := range channels {
 		w := n.connect()
 		w.write([]byte(ways[4].request(n, &channels[i], token)))
