@@ -141,6 +141,10 @@ func (s *keySet) run(ctx context.Context) {
 		case <-s.wanted:
 		case <-old.C:
 		}
+		select {
+		case <-s.wanted: // this fetch is for all who have asked until now
+		default:
+		}
 		keys, err := s.fetch(ctx)
 		if ctx.Err() == nil {
 			s.report(err, len(keys))

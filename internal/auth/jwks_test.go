@@ -245,8 +245,16 @@ func TestFetchesAreRare(t *testing.T) {
 				if !errors.Is(err, auth.KeyUnknown) {
 					t.Fatal(err)
 				}
-				v.Refresh()
-				asked++
+				over := v.Refresh()
+				if asked++; n == 0 {
+					continue // this one may have begun a fetch
+				}
+				synctest.Wait()
+				select {
+				case <-over:
+				default:
+					t.Fatal("somebody waits for a fetch that is not due")
+				}
 			}
 			time.Sleep(time.Second) //nolint:forbidigo // the bubble's time
 		}
@@ -262,6 +270,24 @@ func TestFetchesAreRare(t *testing.T) {
 		}
 		t.Logf("%d unknown keys, %d fetches in %v", asked, len(fetches), 10*interval)
 	})
+}
+
+// TestAskedOnce: whoever asked before a fetch began is served by it.
+func TestAskedOnce(t *testing.T) {
+	for range 20 { // there are two reasons for the second fetch: either may be seen first
+		synctest.Test(t, func(t *testing.T) {
+			i := newIssuer()
+			v := verifier(t, auth.Config{JWKSURL: "https://idp.example/", Client: i.client()})
+			<-v.Refresh() // it has failed
+			i.set(http.StatusOK, jwk("1", keys.ec, nil))
+			v.Refresh()
+			time.Sleep(time.Minute) //nolint:forbidigo // the bubble's time
+			v.Close()
+			if n := len(i.asked()); n != 2 {
+				t.Errorf("%d fetches, want 2", n)
+			}
+		})
+	}
 }
 
 // hanging is an issuer that does not answer.

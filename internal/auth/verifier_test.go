@@ -282,6 +282,17 @@ func TestPublicKeys(t *testing.T) {
 	}
 }
 
+// TestLongToken: one that is too long is not looked at, however well signed.
+func TestLongToken(t *testing.T) {
+	v := verifier(t, auth.Config{HMACSecret: []byte(secret)})
+	for pad, want := range map[int]error{auth.MaxTokenBytes / 2: nil, auth.MaxTokenBytes: auth.Malformed} {
+		token := sign(jwt.SigningMethodHS256, []byte(secret), good(claims{"pad": strings.Repeat("x", pad)}))
+		if _, err := v.Verify(token, now); !errors.Is(err, want) {
+			t.Errorf("%d bytes: %v, want %v", len(token), err, want)
+		}
+	}
+}
+
 // TestOneSource: there is one source of keys, never none.
 func TestOneSource(t *testing.T) {
 	for _, cfg := range []auth.Config{

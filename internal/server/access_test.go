@@ -794,7 +794,7 @@ func TestKeySet(t *testing.T) {
 		w.closes(1013) // it is not the token's fault
 
 		i.publish(map[string]*ecdsa.PrivateKey{"1": keys["1"]})
-		time.Sleep(10 * time.Second)
+		time.Sleep(11 * time.Second)
 		rest()
 		if r := n.ask(ready.request(n, nil, "")); r.status != 200 {
 			t.Errorf("not ready: %d %s", r.status, r.body)
@@ -802,7 +802,7 @@ func TestKeySet(t *testing.T) {
 		if r := n.ask(info.request(n, &channels[0], token("1"))); r.status != 200 {
 			t.Errorf("%d %s", r.status, r.body)
 		}
-		time.Sleep(10 * time.Second)
+		time.Sleep(11 * time.Second)
 		i.publish(map[string]*ecdsa.PrivateKey{"1": keys["1"], "2": keys["2"]})
 		if r := n.ask(info.request(n, &channels[0], token("2"))); r.status != 200 {
 			t.Errorf("the first token of a new key: %d %s", r.status, r.body)
@@ -814,7 +814,7 @@ func TestKeySet(t *testing.T) {
 		if waited := time.Since(before); waited != 0 {
 			t.Errorf("waited %v", waited)
 		}
-		time.Sleep(10 * time.Second)
+		time.Sleep(11 * time.Second)
 		rest()
 		w = n.wireJSON("/ws")
 		w.say(`{"type":"auth","id":1,"token":"` + token("3") + `"}`)
@@ -824,4 +824,33 @@ func TestKeySet(t *testing.T) {
 		w.conn.Close()
 		rest()
 	})
+}
+
+// TestIdempotencyKeysAreOnesOwn: nobody can take another's key, nor get the
+// answer that was another's.
+func TestIdempotencyKeysAreOnesOwn(t *testing.T) {
+	n := start(t, hub.Config{}, guarded(t, server.Config{}, 0))
+	post := func(sub, body string) published {
+		t.Helper()
+		req, err := http.NewRequestWithContext(ctxFor(t), http.MethodPost, n.url+"/rooms/a", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+grant{sub: sub, publish: []string{"a"}}.token(t))
+		req.Header.Set("Idempotency-Key", "1")
+		resp, err := n.http.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return decode[published](t, resp, func(p *published) { p.Status = resp.StatusCode })
+	}
+	for _, step := range []struct {
+		sub, body string
+		status    int
+		seq       uint64
+	}{{"alice", "x", 200, 1}, {"bob", "x", 200, 2}, {"bob", "y", 409, 0}, {"alice", "x", 200, 1}, {"bob", "x", 200, 2}} {
+		if p := post(step.sub, step.body); p.Status != step.status || p.Seq != step.seq {
+			t.Errorf("%+v: %+v", step, p)
+		}
+	}
 }
