@@ -67,13 +67,14 @@ func (c protoCase) expected(g tongue) (o outcome) {
 // talker is a node that is talked to, by one client after the other.
 type talker struct {
 	*node
-	told tallies // before the conversation
+	told tallies // what must have been counted
 }
 
 // converse has the conversation and compares.
 func (n *talker) converse(t *testing.T, c protoCase, g tongue, d delivery, lines []string) {
 	t.Helper()
 	exp := c.expected(g)
+	d.name = fmt.Sprint(g, " ", d.name)
 	path := "/rooms/" + g.room
 	if g.json {
 		path, lines = "/ws", append(slices.Clone(lines), "Sec-WebSocket-Protocol: "+server.Protocol)
@@ -114,9 +115,15 @@ func (n *talker) converse(t *testing.T, c protoCase, g tongue, d delivery, lines
 	if waited := time.Since(begin); n.patience == 0 && waited != exp.wait {
 		t.Errorf("%s %s: it took %v, want %v", c.name, d.name, waited, exp.wait)
 	}
-	n.compareTallies(t, fmt.Sprint(c.name, " ", g, " ", d.name), exp)
+	n.told.add(exp)
+	switch {
+	case n.patience == 0:
+		synctest.Wait()
+	case exp.hangUp:
+		n.eventually("the connection to be gone", func() bool { return n.value("hubd_connections") == 0 })
+	}
 	if got := n.publishedIn(g.room); !slices.Equal(got, exp.published) {
-		t.Errorf("%s %v %s: published %.300q, want %.300q", c.name, g, d.name, got, exp.published)
+		t.Errorf("%s %s: published %.300q, want %.300q", c.name, d.name, got, exp.published)
 	}
 }
 
@@ -240,34 +247,34 @@ func (n *talker) tallies(t *testing.T) (v tallies) {
 	return v
 }
 
-// compareTallies: who ended it is counted, and that it ended in order.
-func (n *talker) compareTallies(t *testing.T, name string, exp outcome) {
-	t.Helper()
-	want := n.told
-	want.closed++
-	if exp.failed {
-		want.protocol++
+// add counts one connection more: who ended it, and whether in order.
+func (v *tallies) add(o outcome) {
+	v.closed++
+	if o.failed {
+		v.protocol++
 	} else {
-		want.client++
+		v.client++
 	}
-	if !exp.hangUp {
-		want.clean++
-	}
-	if n.patience == 0 {
-		synctest.Wait()
-		n.told = n.tallies(t)
-	} else {
-		n.eventually("the end to be counted", func() bool {
-			n.told = n.tallies(t)
-			return n.told.closed >= want.closed && n.told.open == 0
-		})
-	}
-	if n.told != want {
-		t.Errorf("%s: counted %+v, want %+v", name, n.told, want)
+	if !o.hangUp {
+		v.clean++
 	}
 }
 
-// command is the publish command of a text, whose bytes go in as they are.
+func (n *talker) compareTallies(t *testing.T) {
+	t.Helper()
+	got := n.tallies(t)
+	if n.patience > 0 {
+		n.eventually("the end to be counted", func() bool {
+			got = n.tallies(t)
+			return got.closed >= n.told.closed && got.open == 0
+		})
+	}
+	if got != n.told {
+		t.Errorf("counted %+v, want %+v", got, n.told)
+	}
+}
+
+// publishCommand is the command of a text, whose bytes go in as they are.
 func publishCommand(room, text string) string {
 	return `{"type":"publish","room":"` + room + `","text":"` + text + `"}`
 }

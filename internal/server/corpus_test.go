@@ -148,17 +148,20 @@ func (c *pieceConn) Read(b []byte) (int, error) {
 func runCorpus(t *testing.T, cases []protoCase, sc server.Config, lines ...string) {
 	t.Helper()
 	t.Run("socket", func(t *testing.T) {
-		live := &talker{node: start(t, hub.Config{}, sc)}
-		eachTongue(cases, func(i int, c protoCase, g tongue) {
+		n := &talker{node: start(t, hub.Config{}, sc)}
+		for i, c := range cases {
 			if slices.ContainsFunc(c.want, func(w any) bool { _, slow := w.(after); return slow }) {
-				return // in fake time only
+				continue // in fake time only
 			}
-			g.room = fmt.Sprint("r", i)
-			live.converse(t, c, g, delivery{name: "socket"}, lines)
-		})
+			for _, g := range c.tongues() {
+				g.room = fmt.Sprintf("%v%d", g, i)
+				n.converse(t, c, g, delivery{name: "socket"}, lines)
+			}
+		}
+		n.compareTallies(t)
 	})
-	eachTongue(cases, func(i int, c protoCase, g tongue) {
-		t.Run(c.section+" "+c.name+" "+g.String(), func(t *testing.T) {
+	for i, c := range cases {
+		t.Run(c.section+" "+c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				net := &pieces{memNet: newMemNet(4 << 20)}
 				t.Cleanup(func() { time.Sleep(time.Second) }) // as in startFake
@@ -166,20 +169,23 @@ func runCorpus(t *testing.T, cases []protoCase, sc server.Config, lines ...strin
 				n.patience = 0
 				for k, d := range deliveries(uint64(i)) {
 					net.next = d.next
-					g.room = fmt.Sprint("r", k)
-					n.converse(t, c, g, d, lines)
+					for _, g := range c.tongues() {
+						g.room = fmt.Sprintf("%v%d", g, k)
+						n.converse(t, c, g, d, lines)
+					}
 				}
+				n.compareTallies(t)
 			})
 		})
-	})
+	}
 }
 
-func eachTongue(cases []protoCase, do func(int, protoCase, tongue)) {
-	for i, c := range cases {
-		for _, json := range []bool{false, true} {
-			if g := (tongue{json: json}); c.only == "" || c.only == g.String() {
-				do(2*i+len(g.String())%2, c, g)
-			}
+// tongues are the dialects in which the case makes sense.
+func (c protoCase) tongues() (all []tongue) {
+	for _, g := range []tongue{{json: false}, {json: true}} {
+		if c.only == "" || c.only == g.String() {
+			all = append(all, g)
 		}
 	}
+	return all
 }
