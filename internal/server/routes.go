@@ -72,6 +72,15 @@ func (s *Server) operatorRoutes(r chi.Router) {
 	})
 }
 
+// escapedPath returns the path as it was asked for. EscapedPath alone would
+// decode and encode one that has an unusual character, slashes included.
+func escapedPath(u *url.URL) string {
+	if u.RawPath != "" {
+		return u.RawPath
+	}
+	return u.EscapedPath()
+}
+
 // roomOf takes the room from the escaped path, the one spelling that no router
 // has touched, and decodes it once. ok is false where the path has another
 // shape: no room, or more than a room.
@@ -102,9 +111,9 @@ func queryOf(r *http.Request) (url.Values, error) {
 
 // handleRoom is everything under /rooms/.
 func (s *Server) handleRoom(w http.ResponseWriter, r *http.Request) {
-	path, history := strings.CutSuffix(r.URL.EscapedPath(), "/history")
+	path, history := strings.CutSuffix(escapedPath(r.URL), "/history")
 	if path == "/rooms" { // the room of that name
-		path, history = r.URL.EscapedPath(), false
+		path, history = escapedPath(r.URL), false
 	}
 	room, ok, err := roomOf(path, "/rooms/")
 	if !ok {
