@@ -171,6 +171,31 @@ func TestLatePong(t *testing.T) {
 	})
 }
 
+// Once it reads no more either, the pong that is missing ends it.
+func TestLatePongThatNeverComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startFake(t, hub.Config{}, server.Config{PingInterval: 4 * time.Second, PongTimeout: 2 * time.Second, WriteTimeout: time.Hour}, 2000)
+		w := n.wire("/rooms/a")
+		n.publish("a", strings.Repeat("x", 1900))
+		time.Sleep(4 * time.Second)
+		n.publish("a", strings.Repeat("y", 3000))
+		for range 10 {
+			if _, err := w.conn.Read(make([]byte, 60)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		if got := n.value("hubd_connections"); got != 1 {
+			t.Fatalf("%v connections while it read", got)
+		}
+		time.Sleep(2*2*time.Second + server.DefaultCloseTimeout)
+		synctest.Wait()
+		if got := n.value("hubd_connections_closed_total", "reason", "ping_timeout"); got != 1 {
+			t.Errorf("%v closed when it stopped reading", got)
+		}
+	})
+}
+
 // A write that makes no progress for the write timeout ends the connection,
 // whatever the policy, and the close timeout later it is gone.
 func TestWriteTimeout(t *testing.T) {
