@@ -3,7 +3,6 @@ package server_test
 import (
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -192,60 +191,6 @@ func TestLatePongThatNeverComes(t *testing.T) {
 		synctest.Wait()
 		if got := n.value("hubd_connections_closed_total", "reason", "ping_timeout"); got != 1 {
 			t.Errorf("%v closed when it stopped reading", got)
-		}
-	})
-}
-
-// A write that makes no progress for the write timeout ends the connection,
-// whatever the policy, and the close timeout later it is gone.
-func TestWriteTimeout(t *testing.T) {
-	for _, policy := range []string{"drop-newest", "drop-oldest", "keep-latest", "disconnect"} {
-		synctest.Test(t, func(t *testing.T) {
-			n := startFake(t, hub.Config{}, server.Config{PingInterval: time.Hour}, 600)
-			w := n.wireJSON("/rooms/a?policy=" + policy)
-			w.answer()
-			begin := time.Now()
-			n.publish("a", strings.Repeat("x", 1000)) // 600 bytes of it go at once
-			n.publishN("a", 5)
-			time.Sleep(server.DefaultWriteTimeout - time.Millisecond)
-			synctest.Wait()
-			if got := n.value("hubd_connections"); got != 1 {
-				t.Errorf("%s: gone before %v", policy, time.Since(begin))
-			}
-			time.Sleep(server.DefaultWriteTimeout/8 + server.DefaultCloseTimeout + time.Millisecond)
-			synctest.Wait()
-			if got := n.value("hubd_connections"); got != 0 {
-				t.Errorf("%s: still there after %v", policy, time.Since(begin))
-			}
-			if got := n.value("hubd_connections_closed_total", "reason", "write_timeout"); got != 1 {
-				t.Errorf("%s: %v closed for it", policy, got)
-			}
-			if got := n.value("hubd_frames_dropped_total", "reason", "closed"); got != 6 {
-				t.Errorf("%s: %v frames counted as closed", policy, got)
-			}
-			n.conserved()
-		})
-	}
-}
-
-// A client that reads slowly, but reads, is left alone for ever.
-func TestSlowReaderIsLeftAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := startFake(t, hub.Config{}, server.Config{PingInterval: 10 * time.Hour}, 100)
-		w := n.wire("/rooms/a")
-		text := strings.Repeat("x", 500)
-		n.publish("a", text)
-		n.publish("a", "the end")
-		one := make([]byte, 1)
-		for i := range 4 + len(text) { // its header, too
-			if _, err := io.ReadFull(w.conn, one); err != nil {
-				t.Fatalf("byte %d: %v", i, err)
-			}
-			time.Sleep(server.DefaultWriteTimeout - time.Second)
-		}
-		w.expect("the end")
-		if got := n.value("hubd_frames_sent_total"); got != 2 {
-			t.Errorf("%v sent", got)
 		}
 	})
 }
