@@ -108,7 +108,7 @@ func (s *Server) handleRooms(w http.ResponseWriter, r *http.Request) {
 
 // handleRoomDetail is GET /admin/rooms/{room}.
 func (s *Server) handleRoomDetail(w http.ResponseWriter, r *http.Request) {
-	room, ok, err := roomOf(r.URL.EscapedPath(), "/admin/rooms/")
+	room, ok, err := roomOf(escapedPath(r.URL), "/admin/rooms/")
 	if !ok {
 		err = errNotFound
 	}

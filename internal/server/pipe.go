@@ -158,6 +158,10 @@ func (p *pipe) writeFrames(bufs net.Buffers) (int64, error) {
 // part is free, which a slow reader may take longer for than the timeout.
 const progressLooks = 8
 
+// progressLook is the longest time between two of them: pings take what was
+// written for a sign of life, and a long write timeout must not hide it.
+const progressLook = time.Second
+
 func (p *pipe) writeLocked(bufs net.Buffers) (total int64, err error) {
 	if p.closeSent || p.broken {
 		return 0, errPipeClosed
@@ -165,7 +169,7 @@ func (p *pipe) writeLocked(bufs net.Buffers) (total int64, err error) {
 	now := time.Now()
 	progress := now
 	for {
-		if look := p.timeout / progressLooks; p.deadline.Sub(now) <= look/2 {
+		if look := min(p.timeout/progressLooks, progressLook); p.deadline.Sub(now) <= look/2 {
 			p.deadline = now.Add(max(min(look, p.timeout-now.Sub(progress)), 1))
 			if err := p.raw.SetWriteDeadline(p.deadline); err != nil {
 				p.broken = true

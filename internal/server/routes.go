@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/go-chi/chi/v5"
@@ -40,9 +41,9 @@ func (s *Server) AdminHandler() http.Handler {
 func (s *Server) router() *chi.Mux {
 	r := chi.NewRouter()
 	r.NotFound(func(w http.ResponseWriter, r *http.Request) { s.fail(w, r, errNotFound) })
-	r.MethodNotAllowed(methodNotAllowed)
-	r.Get("/healthz", s.handleHealth)
-	r.Get("/readyz", s.handleReady)
+	r.MethodNotAllowed(unknownMethod)
+	r.HandleFunc("/healthz", reads(s.handleHealth))
+	r.HandleFunc("/readyz", reads(s.handleReady))
 	return r
 }
 
@@ -52,24 +53,56 @@ func methodNotAllowed(w http.ResponseWriter, _ *http.Request) {
 	writeProblem(w, http.StatusMethodNotAllowed, &hub.Error{Code: hub.InvalidOption, Detail: "this resource does not take that method"})
 }
 
+// unknownMethod answers methods that are none of HTTP's: the resources have been
+// asked for all others.
+func unknownMethod(w http.ResponseWriter, _ *http.Request) {
+	writeProblem(w, http.StatusNotImplemented, &hub.Error{Code: hub.InvalidOption, Detail: "there is no such method here"})
+}
+
+// takes wraps the handler of a resource that takes these methods only. The
+// router alone would hand others on to what serves the page, which knows nothing
+// of that resource.
+func takes(h http.HandlerFunc, methods ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !slices.Contains(methods, r.Method) {
+			w.Header().Set("Allow", strings.Join(methods, ", "))
+			methodNotAllowed(w, r)
+			return
+		}
+		h(w, r)
+	}
+}
+
+// reads wraps the handler of a resource that is only looked at.
+func reads(h http.HandlerFunc) http.HandlerFunc { return takes(h, http.MethodGet, http.MethodHead) }
+
 func (s *Server) operatorRoutes(r chi.Router) {
 	if s.cfg.Gatherer != nil {
-		r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(s.cfg.Gatherer, promhttp.HandlerOpts{}))
+		r.HandleFunc("/metrics", reads(promhttp.HandlerFor(s.cfg.Gatherer, promhttp.HandlerOpts{}).ServeHTTP))
 	}
 	r.Group(func(r chi.Router) {
 		r.Use(s.guard)
 		r.Use(s.operators)
-		r.Get("/admin/stats", s.handleStats)
-		r.Get("/admin/rooms", s.handleRooms)
-		r.Get("/admin/rooms/*", s.handleRoomDetail)
-		r.Get("/admin/subscribers", s.handleSubscribers)
-		r.Delete("/admin/subscribers/{id}", s.handleKick)
+		r.HandleFunc("/admin/stats", reads(s.handleStats))
+		r.HandleFunc("/admin/rooms", reads(s.handleRooms))
+		r.HandleFunc("/admin/rooms/*", reads(s.handleRoomDetail))
+		r.HandleFunc("/admin/subscribers", reads(s.handleSubscribers))
+		r.HandleFunc("/admin/subscribers/{id}", takes(s.handleKick, http.MethodDelete))
 		r.HandleFunc("/debug/pprof/*", pprof.Index)
 		r.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 		r.HandleFunc("/debug/pprof/profile", pprof.Profile)
 		r.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		r.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	})
+}
+
+// escapedPath returns the path as it was asked for. EscapedPath alone would
+// decode and encode one that has an unusual character, slashes included.
+func escapedPath(u *url.URL) string {
+	if u.RawPath != "" {
+		return u.RawPath
+	}
+	return u.EscapedPath()
 }
 
 // roomOf takes the room from the escaped path, the one spelling that no router
@@ -102,9 +135,9 @@ func queryOf(r *http.Request) (url.Values, error) {
 
 // handleRoom is everything under /rooms/.
 func (s *Server) handleRoom(w http.ResponseWriter, r *http.Request) {
-	path, history := strings.CutSuffix(r.URL.EscapedPath(), "/history")
+	path, history := strings.CutSuffix(escapedPath(r.URL), "/history")
 	if path == "/rooms" { // the room of that name
-		path, history = r.URL.EscapedPath(), false
+		path, history = escapedPath(r.URL), false
 	}
 	room, ok, err := roomOf(path, "/rooms/")
 	if !ok {
