@@ -54,9 +54,10 @@ func methodNotAllowed(w http.ResponseWriter, _ *http.Request) {
 }
 
 // unknownMethod answers methods that are none of HTTP's: the resources have been
-// asked for all others.
-func unknownMethod(w http.ResponseWriter, _ *http.Request) {
-	writeProblem(w, http.StatusNotImplemented, &hub.Error{Code: hub.InvalidOption, Detail: "there is no such method here"})
+// asked for all others. No resource here takes any but these.
+func unknownMethod(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Allow", "GET, HEAD, POST, DELETE")
+	methodNotAllowed(w, r)
 }
 
 // takes wraps the handler of a resource that takes these methods only. The
