@@ -103,7 +103,7 @@ func accountForTheStalled(n *node, messages, queued int) {
 	n.gauge(float64(messages*100+n.stalledSent()), "hubd_frames_sent_total")
 	inFlight := int(n.value("hubd_frames_in_flight"))
 	s := n.subscribers()[0]
-	if got := s.Sent + s.Queued.Messages + inFlight + s.Dropped; got != messages || s.Queued.Messages != queued || s.Dropped == 0 {
+	if got := s.Sent + s.Queued.Messages + inFlight + s.Dropped; got != messages || s.Queued.Messages > queued || s.Queued.Messages == 0 || s.Dropped == 0 {
 		n.t.Errorf("the stalled one: %+v and %d in flight: %d of %d messages", s, inFlight, got, messages)
 	}
 	n.t.Logf("the stalled one: %+v, %d in flight", s, inFlight)
