@@ -105,8 +105,8 @@ func (o *origins) judge(r *http.Request) (origin string, v verdict) {
 		return "", foreignOrigin
 	}
 	u, err := url.Parse(values[0])
-	if err != nil {
-		return "", foreignOrigin
+	if err != nil || *u != (url.URL{Scheme: u.Scheme, Host: u.Host}) {
+		return "", foreignOrigin // browsers send a scheme, a host and a port, no more
 	}
 	switch origin = originOf(u); {
 	case origin == "": // "null", or of another scheme

@@ -86,7 +86,7 @@ func startMem(t *testing.T, hc hub.Config, sc server.Config, buffer int) *node {
 func startOn(t *testing.T, hc hub.Config, sc server.Config, ln net.Listener, dial func(context.Context) (net.Conn, error)) *node {
 	t.Helper()
 	n := &node{t: t, reg: prometheus.NewRegistry(), log: new(syncBuffer), dialer: dial, patience: patience, url: "http://" + ln.Addr().String()}
-	n.http = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}}
+	n.http = &http.Client{Transport: &http.Transport{DialContext: n.dialContext}}
 	m := metrics.New(n.reg, metrics.Sets{
 		Feeds: hc.FeedNames(), Policies: queue.PolicyNames(), DropReasons: queue.ReasonNames(), OverflowReasons: queue.LimitNames(),
 		Encodings: frame.Encodings(), PublishReasons: server.PublishReasons(), Transports: server.Transports(),
@@ -124,6 +124,9 @@ func startOn(t *testing.T, hc hub.Config, sc server.Config, ln net.Listener, dia
 	})
 	return n
 }
+
+// dialContext reaches the node, whatever the address.
+func (n *node) dialContext(ctx context.Context, _, _ string) (net.Conn, error) { return n.dialer(ctx) }
 
 // nothingLeft is what must hold after the end, whatever happened before.
 func (n *node) nothingLeft() {
