@@ -296,6 +296,7 @@ func TestStuckClientIsHeard(t *testing.T) {
 		}
 		w.say(`{"type":"join","id":1001,"room":"z"}`, `{"type":"publish","id":1002,"room":"y","text":"heard"}`)
 		healthy.expect("heard")
+		synctest.Wait() // the answer follows the message that it is about
 		if p := n.publish("z", "x"); p.Subscribers != 1 {
 			t.Errorf("%d joined z", p.Subscribers)
 		}
