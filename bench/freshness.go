@@ -67,7 +67,9 @@ func freshness(ctx context.Context, l *lab, o options) (*figure, error) {
 	return f, nil
 }
 
-func ageAt(mark time.Duration) string { return fmt.Sprintf("age at %v", mark) }
+func ageAt(mark time.Duration) string {
+	return fmt.Sprintf("age at %v", mark.Round(100*time.Millisecond))
+}
 
 // freshnessRun is one server and its reader.
 type freshnessRun struct {

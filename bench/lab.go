@@ -106,6 +106,22 @@ func (l *lab) with(ctx context.Context, sp spec, f func(*server) error) error {
 	return err
 }
 
+// withAll runs f beside several servers.
+func (l *lab) withAll(ctx context.Context, specs []spec, f func([]*server) error) error {
+	var servers []*server
+	var next func() error
+	next = func() error {
+		if len(servers) == len(specs) {
+			return f(servers)
+		}
+		return l.with(ctx, specs[len(servers)], func(s *server) error {
+			servers = append(servers, s)
+			return next()
+		})
+	}
+	return next()
+}
+
 // server is a running process.
 type server struct {
 	// immutable

@@ -79,6 +79,19 @@ func (h histogram) minus(before histogram) histogram {
 	return d
 }
 
+// plus returns what was observed in both, which have the same bounds unless one
+// is empty.
+func (h histogram) plus(other histogram) histogram {
+	if len(h.counts) == 0 {
+		return other
+	}
+	sum := histogram{bounds: h.bounds, counts: slices.Clone(h.counts)}
+	for i := range other.counts {
+		sum.counts[i] += other.counts[i]
+	}
+	return sum
+}
+
 func (h histogram) count() float64 {
 	if len(h.counts) == 0 {
 		return 0

@@ -105,4 +105,11 @@ func TestHistogramDifference(t *testing.T) {
 	if after.counts[1] != 8 {
 		t.Error("minus has changed its receiver")
 	}
+	sum := histogram{}.plus(d).plus(before)
+	if sum.count() != 8 || sum.counts[0] != 5 || sum.counts[1] != 8 {
+		t.Errorf("the sum has counts %v, want [5 8 8]", sum.counts)
+	}
+	if d.count() != 2 {
+		t.Error("plus has changed its receiver")
+	}
 }

@@ -14,9 +14,9 @@ import (
 const (
 	throughputSubscribers = 1000
 	throughputBytes       = 128
-	throughputDuration    = 3 * time.Second
-	throughputWarm        = 500 * time.Millisecond
-	throughputRounds      = 5
+	throughputDuration    = time.Second
+	throughputWarm        = 300 * time.Millisecond
+	throughputRounds      = 9
 )
 
 // throughputAims are how many times the deliveries of conn-write hubd is to
