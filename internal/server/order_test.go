@@ -260,6 +260,7 @@ func TestLaneOverflow(t *testing.T) {
 					t.Fatalf("answer %d: %s", i, m)
 				}
 			}
+			synctest.Wait() // the client sees the end before it is counted
 			reason := map[int]string{1000: "client", 4008: "slow_consumer"}[code]
 			if got := n.value("hubd_connections_closed_total", "reason", reason); got != 1 {
 				t.Errorf("%v closed as %s", got, reason)
